@@ -1,0 +1,70 @@
+"""The judge of the laboratory's recordings: its halves, and what it calls named, half, unsaid and wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.laboratory import EXPECTED, LIBRARIES, cells, half_of, judge, judged
+
+LAB = ROOT / "captures" / "lab"
+AT = datetime(2026, 11, 24, 12, tzinfo=UTC)
+RELEASES = ("Fetch v17", "Fetch v18")
+
+
+def row(cause: str, severity: str = "medium", client_id: str | None = None, incident: int = 1) -> dict[str, Any]:
+    return {
+        "cause": cause, "severity": severity, "client_id": client_id, "incident": incident, "broker": None,
+        "topic": None, "partition": None, "text": "", "first_at": AT, "last_at": AT,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", sorted(EXPECTED))
+@pytest.mark.parametrize("release", RELEASES)
+def test_each_cause_is_in_both_halves(cause: str, release: str) -> None:
+    halves = [[half_of(cause, name, release) for name in group] for group in LIBRARIES]
+    assert all(set(group) == {"A", "B"} for group in halves)
+    assert [half for group in halves for half in group].count("A") == 3
+
+
+def test_the_split_does_not_change() -> None:
+    """Rules were chosen by these cells."""
+    split = "".join(half_of("loss", name, "Fetch v18") for group in LIBRARIES for name in group)
+    assert split == "ABBABA"
+
+
+def test_all_that_is_wanted_is_named() -> None:
+    first, second = row("settings", client_id="p1"), row("settings", client_id="c1")
+    assert judge("throttled", [first, second], None) == ("named", False)
+    assert judge("throttled", [first], None) == ("half", False)
+    assert judge("throttled", [row("settings", client_id="p11")], None) == ("unsaid", False)
+    assert judge("throttled", [first, row("settings", "info", "c1")], None) == ("half", False)
+
+
+def test_another_cause_is_wrong_outside_of_the_right_incident() -> None:
+    right = row("client", client_id="c1")
+    assert judge("stuck", [right, row("broker", incident=2)], None) == ("named", True)
+    assert judge("stuck", [right, row("broker", incident=1)], None) == ("named", False)
+    assert judge("stuck", [row("broker", "low")], None) == ("unsaid", False)
+
+
+def test_what_lies_before_the_mischief_does_not_name_it() -> None:
+    span = AT.replace(minute=1), AT.replace(minute=2)
+    assert judge("loss", [row("network")], span) == ("unsaid", False)
+    assert judge("loss", [row("network")], (AT, AT)) == ("named", False)
+
+
+def test_silence_is_kept_where_nothing_is_wrong() -> None:
+    assert judge("healthy", [row("client", "info")], None) == ("silent", False)
+    assert judge("healthy", [row("client", "low")], None) == ("loud", True)
+    assert judge("first_refused", [row("client", "low")], None) == ("silent", False)
+
+
+def test_a_recording_is_judged_by_its_name_and_truth() -> None:
+    (one,) = judged(LAB, None, ["stuck"])
+    assert (one.cell.library, one.cell.point, one.verdict, one.wrong) == ("aiokafka", "", "named", False)
+    ends = {(cell.library, cell.point) for cell in cells(LAB) if cell.cause == "reset"}
+    assert ends >= {("kafka_python", "client"), ("kafka_python", "broker")}

@@ -1,0 +1,194 @@
+"""Judges the laboratory's recordings: per cause, client library and capture point, whether findings name the cause.
+
+    python -m tests.laboratory FOLDER... [--half A|B] [--cause CAUSE]... [--verbose]
+
+A folder holds what captures/record/lab/record.py wrote: recordings named CAUSE_LIBRARY[_POINT].pcap.zst, and
+truth.txt. `tests/laboratory.toml` states what each cause must be named as. A recording is `named` if all of that is
+said, `half` if a part of it is, else `unsaid`; where nothing is wrong it is `silent`, or `loud`. It is `wrong`, too, if
+a finding of severity high or medium has another cause and belongs to no incident of the right one.
+
+The cells are in two halves, by cause, library and the brokers' release (`half_of`), so that each cause is in both.
+Rules are chosen by half A and judged by half B.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import kdissect
+from kdissect.analysis.findings.evidence import SEVERITIES
+
+SEED = 20261124
+"""Of the split in two halves."""
+LIBRARIES = (("kafka_python", "aiokafka", "librdkafka"), ("franz_go", "sarama", "kafkajs"))
+"""Two groups that are often recorded apart: each cause of each has cells in both halves."""
+EXPECTED: Mapping[str, Mapping[str, Any]] = tomllib.loads((Path(__file__).parent / "laboratory.toml").read_text())
+BEFORE = timedelta(seconds=1)
+"""A finding may begin so long before the mischief: requests under way when it struck had been sent."""
+AFTER = timedelta(seconds=10)
+"""And so long behind its end: clients wait, time out and try again."""
+Row = dict[str, Any]
+
+
+class Cell(NamedTuple):
+    """A recording and what was done."""
+
+    path: Path
+    cause: str
+    library: str
+    point: str
+    truth: tuple[str, ...]
+    """Lines of truth.txt, without the cell's name: what it is, what was done when, how the clients ended."""
+
+
+class Judged(NamedTuple):
+    """A recording and what is said of it."""
+
+    cell: Cell
+    half: str
+    verdict: str
+    wrong: bool
+    findings: list[Row]
+
+
+def cells(folder: Path) -> Iterator[Cell]:
+    """The recordings of a folder, by name. Raises ValueError for one whose name no cause begins."""
+    truth: dict[str, list[str]] = defaultdict(list)
+    for line in (folder / "truth.txt").read_text().splitlines():
+        at, name, text = line.split(" ", 2)
+        truth[name.replace("-", "_")].append(f"{at} {text}")
+    for path in sorted(folder.glob("*.pcap*")):
+        name = path.name.partition(".")[0]
+        cause = max((one for one in EXPECTED if name.startswith(one + "_")), key=len, default=None)
+        if cause is None:
+            raise ValueError(f"{path}: no cause of laboratory.toml")
+        library, _, point = name[len(cause) + 1 :].rpartition("_")
+        if point not in ("client", "broker"):
+            library, point = name[len(cause) + 1 :], ""
+        cell = Cell(path, cause, library, point, tuple(truth[f"{cause}/{library}"]))
+        if not re.search(EXPECTED[cause].get("void", "$^"), "\n".join(cell.truth)):
+            yield cell
+
+
+def half_of(cause: str, library: str, release: str) -> str:
+    """`A` or `B`. Of three libraries that are recorded together two are in one half and one in the other; of the six it
+    is three and three."""
+    group = next((names for names in LIBRARIES if library in names), (library,))
+
+    def rank(name: str) -> str:
+        return hashlib.sha256(f"{SEED}/{cause}/{release}/{name}".encode()).hexdigest()
+
+    place = sorted(group, key=rank).index(library)
+    first = LIBRARIES.index(group) if group in LIBRARIES else int(rank(library), 16)
+    offset = int(hashlib.sha256(f"{SEED}/{cause}/{release}".encode()).hexdigest(), 16)
+    return "AB"[(place + first + offset) % 2]
+
+
+def release_of(capture: kdissect.Capture) -> str:
+    """What distinguishes releases of brokers: the highest version of Fetch that they offer, or ""."""
+    offered = capture.table("api_versions", ["max_version"], where="api = 'Fetch' and max_version is not null")
+    return f"Fetch v{max(offered['max_version'].to_pylist())}" if offered.num_rows else ""
+
+
+def mischief(cell: Cell, begin: datetime) -> tuple[datetime, datetime] | None:
+    """The first and the last instant at which something was done; None where clients were started wrong already. The
+    truth has times of day, `begin` is the first packet's."""
+    done = [line for line in cell.truth[1:] if not re.match(r"\S+ (client |still running)", line)]
+    instants = [
+        datetime.combine(begin.date(), datetime.strptime(line.split(" ", 1)[0], "%H:%M:%S.%f").time(), begin.tzinfo)
+        for line in done
+    ]
+    return (min(instants), max(instants)) if instants else None
+
+
+def fits(row: Row, wanted: Mapping[str, Any], span: tuple[datetime, datetime] | None) -> bool:
+    """Whether a finding is above info and says what is wanted of the time of the mischief."""
+    if row["severity"] == "info" or row["cause"] not in wanted["cause"].split("|"):
+        return False
+    told = f"{row['text']} broker {row['broker']} {row['client_id']} {row['topic']} {row['topic']}-{row['partition']}"
+    if not any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", told) for name in wanted.get("who", [""])):
+        return False
+    if span is None:
+        return True
+    if row["first_at"] is None:
+        return False
+    return bool(row["first_at"] <= span[1] + AFTER and (row["last_at"] or row["first_at"]) >= span[0] - BEFORE)
+
+
+def judge(cause: str, rows: list[Row], span: tuple[datetime, datetime] | None) -> tuple[str, bool]:
+    """The verdict on findings, and whether something of them is wrong."""
+    expected = EXPECTED[cause]
+    if "silent" in expected:
+        loud = SEVERITIES[: SEVERITIES.index(expected["silent"]) + 1]
+        heard = any(row["severity"] in loud for row in rows)
+        return ("loud" if heard else "silent"), heard
+    right = [[row for row in rows if fits(row, wanted, span)] for wanted in expected["want"]]
+    incidents = {row["incident"] for some in right for row in some} - {None}
+    allowed = {one for wanted in expected["want"] for one in wanted["cause"].split("|")}
+    allowed |= {*expected.get("also", ())}
+    others = [
+        row for row in rows
+        if row["severity"] in ("high", "medium") and row["cause"] not in allowed and row["incident"] not in incidents
+    ]  # fmt: skip
+    verdict = "named" if all(right) else "half" if any(right) else "unsaid"
+    return verdict, bool(others)
+
+
+def judged(folder: Path, half: str | None, causes: list[str]) -> Iterator[Judged]:
+    """Each recording of a folder, of one half and of these causes where they are given."""
+    for cell in cells(folder):
+        if causes and cell.cause not in causes:
+            continue
+        capture = kdissect.open(cell.path)
+        own = half_of(cell.cause, cell.library, release_of(capture))
+        if half in (None, own):
+            tables = capture.tables({"findings": None, "connections": ["started_at"]})
+            begin = min(at for at in tables["connections"]["started_at"].to_pylist() if at is not None)
+            rows = tables["findings"].to_pylist()
+            yield Judged(cell, own, *judge(cell.cause, rows, mischief(cell, begin)), rows)
+
+
+def figures(some: list[Judged]) -> str:
+    """`12 named, 3 half, 2 unsaid of 17; 1 wrong; 5 of 5 silent where nothing is wrong`."""
+    ill = [one for one in some if "silent" not in EXPECTED[one.cell.cause]]
+    well = [one for one in some if "silent" in EXPECTED[one.cell.cause]]
+    count = Counter(one.verdict for one in some)
+    told = ", ".join(f"{count[verdict]} {verdict}" for verdict in ("named", "half", "unsaid"))
+    wrong = sum(one.wrong for one in ill)
+    return f"{told} of {len(ill)}; {wrong} wrong; {count['silent']} of {len(well)} silent where nothing is wrong"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.laboratory", description="Judges the laboratory's recordings."
+    )
+    parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    parser.add_argument("--half", choices=("A", "B"), help="recordings of this half only")
+    parser.add_argument("--cause", action="append", default=[], choices=sorted(EXPECTED), help="of this cause only")
+    parser.add_argument("--verbose", action="store_true", help="all findings, not only those of what is not right")
+    given = parser.parse_args()
+    every = []
+    for one in (one for folder in given.folders for one in judged(folder, given.half, given.cause)):
+        every.append(one)
+        cell, fine = one.cell, one.verdict in ("named", "silent") and not one.wrong
+        print(f"{one.half} {one.verdict:<6} {'wrong' if one.wrong else '':<5} {cell.cause} {cell.library} {cell.point}")
+        for row in one.findings:
+            if given.verbose or (not fine and row["severity"] != "info"):
+                print(f"      {row['severity']} {row['cause']} {row['id']}: {row['text']}")
+    print()
+    for cause in sorted({one.cell.cause for one in every}):
+        print(f"{cause:<18} {figures([one for one in every if one.cell.cause == cause])}")
+    for half in "AB":
+        print(f"half {half}             {figures([one for one in every if one.half == half])}")
+
+
+if __name__ == "__main__":
+    main()
