@@ -31,9 +31,18 @@ def exchange(n: int, at: float, **more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
-def leaders(refused_for: float, previous: int | None = 1) -> Rows:
+def leaders(refused_for: float, previous: int | None = 1, client_id: str = "c") -> Rows:
     refusals = [
-        exchange(n, at, api_key=0, api="Produce", status="error", error_code=6, error="NOT_LEADER_OR_FOLLOWER")
+        exchange(
+            n,
+            at,
+            api_key=0,
+            api="Produce",
+            status="error",
+            error_code=6,
+            error="NOT_LEADER_OR_FOLLOWER",
+            client_id=client_id,
+        )
         for n, at in enumerate((0.0, refused_for))
     ]
     row = {"at": START, "topic": "t", "partition": 0, "leader": 2, "leader_epoch": 5, "previous": previous}
@@ -421,8 +430,9 @@ def without(seconds: float, owned: int = 0) -> Rows:
 
 
 FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
-    ("leader_moved", "low", lambda: leaders(1.0), [lambda: leaders(1.0, None), lambda: leaders(1.0, 2)]),
-    ("leader_moved", "info", lambda: leaders(0.9), []),
+    ("leader_moved", "medium", lambda: leaders(1.0), [lambda: leaders(1.0, None), lambda: leaders(1.0, 2)]),
+    ("leader_moved", "low", lambda: leaders(0.9), []),
+    ("leader_moved", "info", lambda: leaders(0.9, client_id="ReplicaFetcherThread-0-1"), []),
     ("slow_followers", "info", lambda: followers(1000.0), [lambda: followers(999.0)]),
     ("slow_followers", "medium", lambda: followers(10_000.0), []),
     ("commit_per_record", "low", lambda: commits(100, 4.9, 1),
@@ -576,3 +586,8 @@ def test_what_is_known_of_some_requests_only_is_said_of_these(more: dict[str, An
     assert not any("None" in row["text"] for row in found.to_pylist())
     if more == {"abandoned": True}:
         assert told({"exchanges": rows}, "requests_given_up")
+
+
+def test_a_move_heads_the_errors_that_follow_from_it() -> None:
+    rows = findings({name: made(name, of) for name, of in leaders(0.5).items()}).findings.to_pylist()
+    assert {row["id"]: row["incident"] for row in rows} == {"leader_moved": 1, "stale_leader": 1}

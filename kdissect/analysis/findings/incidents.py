@@ -1,8 +1,8 @@
 """Incidents: findings that are one story get one number.
 
 A finding that says what set things off (`starts` in the catalogue) takes in the findings that begin while it lasts, or
-shortly after, and speak of the same broker, client, group, partition or transactional id. Every other finding above
-`info` is an incident of its own. Numbers go by time.
+shortly after, and speak of the same broker, client, group, partition or transactional id, or are of a kind that it
+always sets off (`heads`). Every other finding above `info` is an incident of its own. Numbers go by time.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def _belongs(one: Finding, root: Finding) -> bool:
         return True  # a producer hears of it when it next writes, however late
     if one.first_at > end + AFTER_MS * 1000:
         return False
+    if one.id in KINDS[root.id].heads:
+        return True
     if any(getattr(one, name) is not None and getattr(one, name) == getattr(root, name) for name in SUBJECTS):
         return True
     return one.topic is not None and (one.topic, one.partition) == (root.topic, root.partition)

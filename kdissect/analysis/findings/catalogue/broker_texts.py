@@ -200,7 +200,8 @@ KINDS = {
         rule=(
             "Messages reported leaders of partitions that differ from those before, by a higher epoch. Partitions "
             "that move from one broker to another within 5 s are in one finding. Low where a client asked the old "
-            "leader for 1 s or more. The controller's moves are those of `__cluster_metadata`."
+            "leader and was refused, medium where one was refused for 1 s or more: such a move heads the errors that "
+            "follow from it. The controller's moves are those of `__cluster_metadata`."
         ),
         headline={
             "partitions": (
@@ -227,8 +228,10 @@ KINDS = {
             "`leaders` (previous, leader, at), `exchanges` (error, client_id, broker: refusals of the old leader "
             "from 5 s before to 5 s after)"
         ),
-        cannot_tell="why it moved.",
+        cannot_tell="why it moved, and how long a client that was refused waited for its answer from the new leader.",
         example="stories/leader_move",
+        starts=True,
+        heads=("stale_leader",),
         settled_at=CONTROLLER,
     ),
 }

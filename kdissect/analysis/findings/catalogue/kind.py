@@ -35,6 +35,8 @@ class Kind(NamedTuple):
     """Causes that the finder measures instead of `cause` where it can."""
     starts: bool = False
     """It sets other things off."""
+    heads: tuple[str, ...] = ()
+    """Kinds that follow from it whatever they are about, where they begin while it lasts or shortly after."""
     settled_at: str | None = None
     """Its cause is likely, not sure: where a capture would settle it. None where the evidence proves the cause."""
 

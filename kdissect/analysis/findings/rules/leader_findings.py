@@ -45,7 +45,7 @@ def moved(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     same = (before[rows][1:] == before[rows][:-1]) & (after[rows][1:] == after[rows][:-1])
     same &= (quorum[rows][1:] == quorum[rows][:-1]) & (np.diff(at[rows]) <= TOGETHER_MS * MILLI)
     found = []
-    for part in np.split(rows, np.flatnonzero(~same) + 1):
+    for part in sorted(np.split(rows, np.flatnonzero(~same) + 1), key=lambda part: int(at[part[0]])):
         old, new, first, last = int(before[part[0]]), int(after[part[0]]), int(at[part[0]]), int(at[part[-1]])
         condition = ev.both(
             f"previous = {old} and leader = {new}", f"at >= {ev.instant(first)} and at <= {ev.instant(last)}"
@@ -68,10 +68,11 @@ def moved(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         }  # fmt: skip
         longest = max((length for _, length, _ in asked), default=0.0)
         begun = min([first, *(begin for _, _, begin in asked)])
+        severity = ev.MEDIUM if longest >= LATE_MS else ev.LOW if asked else ev.INFO
         about = {"topic": names[0]["topic"]} if len({row["topic"] for row in names}) == 1 else {}
         found += ev.finding(
-            tables, "leader_moved", ev.LOW if longest >= LATE_MS else ev.INFO, "leaders", condition, values,
-            case="partitions", broker=str(old), first_at=begun, **about,
+            tables, "leader_moved", severity, "leaders", condition, values, case="partitions", broker=str(old),
+            first_at=begun, **about,
         )  # fmt: skip
     return found
 
