@@ -58,13 +58,31 @@ def commits(count: int, seconds: float, step: int) -> Rows:
     return {"offset_commits": rows}
 
 
-def lags(*values: int) -> Rows:
-    rows = [
-        {"exchange_id": f"{1:016x}:{n}", "at": START + n * SECOND, "group_id": "g", "client_id": "c", "topic": "t",
-         "partition": 0, "offset": 10 * n, "lag": lag, "error_code": 0}
-        for n, lag in enumerate(values)
-    ]  # fmt: skip
-    return {"offset_commits": rows}
+def lags(*values: int, throttle: float = 0.0, late: float = 0.0, stable: int = 0, apart: float = 1.0) -> Rows:
+    """A consumer's lags in a partition that grows by a hundred records between two of its fetches, each with a commit.
+    The last stable offset lies `stable` records before the end."""
+    fetches, partitions, committed = [], [], []
+    for n, lag in enumerate(values):
+        at, end, number = START + round(n * apart * SECOND), 1000 + 100 * n, {"exchange_id": f"{1:016x}:{n}"}
+        fetches.append(number | {
+            "client_id": "c", "requested_at": at, "response_first_at": at, "throttle_ms": throttle, "excess_ms": late,
+            "isolation_level": 1, "is_follower": False,
+        })  # fmt: skip
+        partitions.append(number | {
+            "topic": "t", "partition": 0, "high_watermark": end, "last_stable_offset": end - stable, "lag": lag,
+        })  # fmt: skip
+        committed.append(number | {
+            "at": at, "group_id": "g", "client_id": "c", "topic": "t", "partition": 0, "offset": end - lag, "lag": lag,
+            "high_watermark": end, "error_code": 0,
+        })  # fmt: skip
+    return {"offset_commits": committed, "fetches": fetches, "fetch_partitions": partitions}
+
+
+FALLING = (0, 100, 200, 300, 400, 500)
+"""Lags of a consumer that reads nothing more."""
+BACK = (0, 100, 200, 300, 400, 0)
+OFTEN_BACK = (0, 100, 200, 300, 250, 400, 320, 500)
+FROM_BEFORE = (1000, 1050, 1100, 1150, 1200, 1250)
 
 
 def polls(pause: float, resent: float = 0.0, size: int = 100) -> Rows:
@@ -437,10 +455,14 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("slow_followers", "medium", lambda: followers(10_000.0), []),
     ("commit_per_record", "low", lambda: commits(100, 4.9, 1),
      [lambda: commits(99, 4.0, 1), lambda: commits(100, 5.1, 1), lambda: commits(100, 4.9, 2)]),
-    ("commits_fall_behind", "medium", lambda: lags(10, 300, 600, 900, 1010),
-     [lambda: lags(10, 300, 600, 900, 1009), lambda: lags(10, 300, 600, 1010),
-      lambda: lags(1100, 1200, 1500, 1900, 2150),
-      lambda: lags(10, 900, 20, 800, 1500)]),
+    ("commits_fall_behind", "medium", lambda: lags(*FALLING),
+     [lambda: lags(*FALLING[:-1]), lambda: lags(*BACK), lambda: lags(*OFTEN_BACK), lambda: lags(*FROM_BEFORE),
+      lambda: lags(*FALLING, apart=0.4), lambda: lags(*FALLING, throttle=1.0), lambda: lags(*FALLING, late=500.0),
+      lambda: lags(*FALLING, stable=1)]),
+    ("growing_lag", "medium", lambda: lags(*FALLING),
+     [lambda: lags(*FALLING[:-1]), lambda: lags(*BACK), lambda: lags(*OFTEN_BACK), lambda: lags(*FROM_BEFORE),
+      lambda: lags(*FALLING, apart=0.4), lambda: lags(*FALLING, throttle=1.0), lambda: lags(*FALLING, late=500.0),
+      lambda: lags(*FALLING, stable=500)]),
     ("batches_written_twice", "medium", twice,
      [lambda: twice(crc=8), lambda: twice(producer=3000), lambda: twice(again="error"), lambda: twice(connection=1),
       lambda: twice(client="d"), lambda: twice(sent=-1.0), lambda: twice(ordinal=100),

@@ -192,13 +192,16 @@ def test_findings_about_members_of_groups() -> None:
 def test_findings_about_polling_and_lag() -> None:
     fetches, parts = [], []
     for n in range(300):
-        at = 1_790_000_000_000_000 + n * 5000
+        at = 1_790_000_000_000_000 + n * 10_000
         fetches.append(
             exchange(n, broker="1", requested_at=at, request_last_at=at, response_first_at=at + 500, latency_ms=0.6,
                      broker_ms=0.5, record_bytes=0, error_code=0, is_follower=False, isolation_level=0, max_bytes=100,
                      partitions_with_error=0)
         )  # fmt: skip
-        parts.append(exchange(n, topic="t", partition=0, lag=n * 50, record_bytes=10, partition_max_bytes=10))
+        parts.append(
+            exchange(n, topic="t", partition=0, lag=n * 50, high_watermark=100 + n * 50, record_bytes=10,
+                     partition_max_bytes=10)
+        )  # fmt: skip
     found = findings(
         {"fetches": made("fetches", fetches), "fetch_partitions": made("fetch_partitions", parts)}
     ).findings

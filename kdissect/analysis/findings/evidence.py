@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings.catalogue import KINDS, choose
 from kdissect.analysis.findings.phrases import time_text
 from kdissect.analysis.findings.template import fill
@@ -200,6 +201,16 @@ def owners(rows: pa.Table, connections: pa.Table) -> Int64s:
     ids = connections["connection_id"].cast(pa.string()).combine_chunks()
     found: Int64s = pc.index_in(rows["connection_id"].cast(pa.string()), ids).fill_null(-1).to_numpy().astype(np.int64)
     return found
+
+
+def fetched_at(tables: Tables, partitions: pa.Table) -> tuple[Int64s, Int64s]:
+    """Row of `fetches` of each row of `fetch_partitions`, -1 for none, and the response's first instant."""
+    fetches = get(tables, "fetches")
+    if not partitions.num_rows or not fetches.num_rows:
+        return np.full(partitions.num_rows, -1, np.int64), np.full(partitions.num_rows, NULL_TIME, np.int64)
+    at = locate(exchange_keys(partitions["exchange_id"]), exchange_keys(fetches["exchange_id"]))
+    answered = np.append(times(fetches, "response_first_at"), NULL_TIME)
+    return at, answered[at]
 
 
 def union_ms(begin: Int64s, end: Int64s) -> float:

@@ -145,35 +145,54 @@ KINDS = {
     "growing_lag": Kind(
         cause="client",
         rule=(
-            "The lag of a client's fetch position in a partition grew by 1,000 records, to twice or more, at four "
-            "of five steps."
+            "The first record that a client had not fetched from a partition had been in the log for 2 s or more. At "
+            "four of five of its answers since this was last 1 s or less it had grown, at three at least, and its lag "
+            "in records doubled over all. A record counts from when an answer to anybody showed that it was there. "
+            "Behind open transactions a reader of committed records is not late. Clients that were throttled "
+            "meanwhile, or whose answers were late for half of that time, are left alone."
         ),
-        headline="client {client} falls behind on {place}",
+        headline="client {client} is {behind:ms} behind on {place} and falls back further",
         sentence=(
-            "{client:who} falls behind on partition {partition} of topic {topic}: its lag grew from {before:n} to "
-            "{after:n} records."
+            "{client:who} falls behind on {partitions:#partition} of topic {topic}. From {since:clock} to "
+            "{until:clock} its lag on partition {partition} grew from {before:n} to {after:n} records. The next record "
+            "there had been in the log for {behind:ms} or more by then."
         ),
         advice="Look at what the consumer does with its records, or add instances to its group.",
-        needs="`fetch_partitions` (lag), `fetches` (client_id)",
-        cannot_tell="how far the group has committed; see `offset_commits`.",
+        needs=(
+            "`fetch_partitions` (lag, high_watermark, last_stable_offset), `fetches` (client_id, response_first_at, "
+            "isolation_level, throttle_ms, excess_ms)"
+        ),
+        cannot_tell=(
+            "how far the group has committed (`commits_fall_behind`), and a slow application of a client that fetches "
+            "ahead of it."
+        ),
         example="rules/lagging",
         settled_at=CLIENT,
     ),
     "commits_fall_behind": Kind(
         cause="client",
         rule=(
-            "The committed offset of a group lay 1,000 records further behind its end than before, twice as far or "
-            "more, at four of five steps."
+            "The first record that a client had not committed in a partition had been in the log for 2 s or more. At "
+            "four of five of its commits since this was last 1 s or less it had grown, at three at least, and the lag "
+            "in records doubled over all. A record counts from when an answer to anybody showed that it was there. "
+            "Partitions in which open transactions held readers back are left alone, and clients that were throttled "
+            "meanwhile, or whose answers were late for half of that time."
         ),
-        headline="commits of group {group} fall behind on {place}",
+        headline="commits of client {client} are {behind:ms} behind on {place} and fall back further",
         sentence=(
-            "Group {group} falls behind on partition {partition} of topic {topic}: its committed offset lay "
-            "{before:n} records behind the end of the log, then {after:n}."
+            "{client:who} of group {group} falls behind on {partitions:#partition} of topic {topic}. From "
+            "{since:clock} to {until:clock} the lag of its commits on partition {partition} grew from {before:n} to "
+            "{after:n} records. The first record there that it had not committed had been in the log for {behind:ms} "
+            "or more by then."
         ),
         advice=("Look at what the consumer does with its records, and when it commits, or add instances to its group."),
-        needs="`offset_commits` (lag)",
+        needs=(
+            "`offset_commits` (at, lag, high_watermark), `fetches` (client_id, throttle_ms, excess_ms), "
+            "`fetch_partitions` (last_stable_offset)"
+        ),
         cannot_tell="whether it reads further than it commits: see `growing_lag`.",
         example="rules/lagging",
+        settled_at=CLIENT,
     ),
     "commit_per_record": Kind(
         cause="client",

@@ -10,10 +10,17 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.falling_behind import (
+    READ_COMMITTED,
+    LogEnds,
+    each_fallen,
+    held_back,
+    others_were_late,
+    report_fallen,
+)
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.silence_findings import LOST_SEGMENTS, OF_SILENCES, silences
-from kdissect.analysis.findings.rules.transaction_findings import fetched_at
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
 from kdissect.analysis.ledger.throttle_windows import throttle_windows
@@ -54,12 +61,6 @@ COMMITS_PER_SECOND = 20.0
 """auto.commit.interval.ms is 5 s; an application that commits after each poll of a busy topic reaches a few."""
 RECORDS_PER_COMMIT = 1.5
 """Between one and two: a record each, with a few polls that had more."""
-LAG_SAMPLES = 5
-"""Lags of a partition needed to speak of a trend."""
-LAG_GROWTH = 1000
-"""Records that a lag grew by, and it doubled at least: small consumers swing by a batch."""
-LAG_TREND = 0.8
-"""Share of steps at which the lag grew."""
 MOST_PARTITIONS = 10
 """Partitions that get a line of their own; the worst first."""
 
@@ -67,11 +68,6 @@ MOST_PARTITIONS = 10
 def _filled_up(partitions: pa.Table, limits: Limits) -> Any:
     """Partitions with as many bytes of records as the fetch takes of one."""
     return pc.greater_equal(partitions["record_bytes"], partitions["partition_max_bytes"])
-
-
-def _with_lag(partitions: pa.Table, limits: Limits) -> Any:
-    """Partitions whose lag is known."""
-    return pc.is_valid(partitions["lag"])
 
 
 @finder(
@@ -288,50 +284,37 @@ def limited(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
+def _with_lag(partitions: pa.Table, limits: Limits) -> Any:
+    """Partitions whose lag is known."""
+    return pc.is_valid(partitions["lag"])
+
+
 @finder(fetch_partitions=_with_lag, fetches=EVERY_ROW)
 def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Lag that grows per client and partition."""
+    """Consumers whose fetches fall behind the end of a partition's log, by time."""
     partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
-    at, when = fetched_at(tables, partitions)
-    lag = ints(partitions, "lag")
+    at, when = ev.fetched_at(tables, partitions)
     follower = np.append(ints(fetches, "is_follower", 0) > 0, False)[at]
+    committed = np.append(ints(fetches, "isolation_level", 0) == READ_COMMITTED, False)[at]
     clients = pa.array(at, mask=at < 0)
     partitions = partitions.append_column("client_id", fetches["client_id"].take(clients))
     groups = group(partitions, ["client_id", "topic", "partition"])
-    rows = np.flatnonzero((lag >= 0) & (when != NULL_TIME) & ~follower)
-    rows = rows[np.lexsort((when[rows], groups.code[rows]))]
-    if not len(rows):
-        return []
-    edges = np.flatnonzero(np.append(groups.code[rows][1:] != groups.code[rows][:-1], True)) + 1
-    grown: list[tuple[int, int, int, int, int, int]] = []
-    begin = 0
-    for end in edges.tolist():
-        values = lag[rows[begin:end]]
-        code = int(groups.code[rows[begin]])
-        begin_of, begin = begin, end
-        if len(values) < LAG_SAMPLES:
-            continue
-        first, last = int(values[0]), int(values[-1])
-        up = float((values[1:] >= values[:-1]).mean())
-        if last - first >= LAG_GROWTH and last >= 2 * first and up >= LAG_TREND:
-            stretch = when[rows[begin_of:end]]
-            grown.append((last - first, code, first, last, int(stretch[0]), int(stretch[-1])))
-    grown.sort(reverse=True)
-    found = []
-    for _, code, first, last, first_at, last_at in grown[:MOST_PARTITIONS]:
-        client, topic = groups.keys["client_id"][code].as_py(), groups.keys["topic"][code].as_py()
-        partition = groups.keys["partition"][code].as_py()
-        condition = ev.both(ev.equals("topic", topic), ev.equals("partition", partition), "lag is not null")
-        found += ev.finding(
-            tables, "growing_lag", ev.MEDIUM, "fetch_partitions", condition, {"before": first, "after": last},
-            client_id=client, topic=topic, partition=partition, first_at=first_at, last_at=last_at,
-        )  # fmt: skip
-    return found
+    lag, high, stable = (ints(partitions, name) for name in ("lag", "high_watermark", "last_stable_offset"))
+    rows = np.flatnonzero((lag >= 0) & (high >= 0) & (when != NULL_TIME) & ~follower)
+    # A reader of committed records cannot read beyond the last stable offset.
+    end = np.where(committed & (stable >= 0), stable, high)
+    lag = np.maximum(lag - (high - end), 0)
+    some = [
+        one
+        for one in each_fallen(groups, rows, when, lag, end, LogEnds(partitions, when))
+        if not others_were_late(fetches, groups.keys["client_id"][one.code].as_py(), one.since, one.until)
+    ]
+    return report_fallen(tables, "growing_lag", "fetch_partitions", groups.keys, some)
 
 
-@finder(offset_commits=EVERY_ROW)
+@finder(offset_commits=EVERY_ROW, fetches=EVERY_ROW, fetch_partitions=_with_lag)
 def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Clients that commit after each record, and groups whose commits fall behind the end of the log."""
+    """Clients that commit after each record, and clients whose commits fall behind the end of the log, by time."""
     rows = ev.get(tables, "offset_commits")
     at = times(rows, "at")
     good = np.flatnonzero((at != NULL_TIME) & (ints(rows, "error_code", -1) == 0))
@@ -339,25 +322,22 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if not rows.num_rows:
         return []
     found = _each_record(tables, rows, at)
-    by = group(rows, ["group_id", "topic", "partition"])
-    lag = ints(rows, "lag", -1)
-    order = np.lexsort((at, by.code))
-    edges = np.flatnonzero(np.append(by.code[order][1:] != by.code[order][:-1], True)) + 1
-    begin = 0
-    for end in edges.tolist():
-        mine, begin = order[begin:end], end
-        code = int(by.code[mine[0]])
-        name, topic, partition = (by.keys[column][code].as_py() for column in by.keys.column_names)
-        what = {"group_id": name, "topic": topic, "partition": partition}
-        condition = ev.both(*(ev.equals(column, value) for column, value in what.items()), "error_code = 0")
-        lags = lag[mine][lag[mine] >= 0]
-        if len(lags) < LAG_SAMPLES or len(lags) < len(mine):
-            continue
-        first, last = int(lags[0]), int(lags[-1])
-        if last - first >= LAG_GROWTH and last >= 2 * first and (np.diff(lags) >= 0).mean() >= LAG_TREND:
-            values = {"before": first, "after": last}
-            found += ev.finding(tables, "commits_fall_behind", ev.MEDIUM, "offset_commits", condition, values, **what)
-    return found
+    groups = group(rows, ["group_id", "client_id", "topic", "partition"])
+    lag, end = ints(rows, "lag", -1), ints(rows, "high_watermark", -1)
+    known = np.flatnonzero((lag >= 0) & (end >= 0))
+    partitions = ev.get(tables, "fetch_partitions")
+    ends = LogEnds(partitions, ev.fetched_at(tables, partitions)[1])
+    some = list(each_fallen(groups, known, at, lag, end, ends))
+    if not some:
+        return found
+    fetches, held = ev.get(tables, "fetches"), held_back(tables)
+    for one in list(some):
+        row = groups.keys.slice(one.code, 1).to_pylist()[0]
+        if (row["topic"], row["partition"]) in held or others_were_late(
+            fetches, row["client_id"], one.since, one.until
+        ):
+            some.remove(one)
+    return found + report_fallen(tables, "commits_fall_behind", "offset_commits", groups.keys, some)
 
 
 def _each_record(tables: ev.Tables, rows: pa.Table, at: Int64s) -> list[ev.Finding]:

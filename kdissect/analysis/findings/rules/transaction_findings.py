@@ -15,7 +15,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, earliest, ints, latest, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, earliest, ints, latest, times
 
 FENCED = {"INVALID_PRODUCER_EPOCH": 47, "TRANSACTION_COORDINATOR_FENCED": 52, "PRODUCER_FENCED": 90}
 END_TXN, INVALID_TXN_STATE = 26, 48
@@ -183,16 +183,6 @@ def _outdated(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def fetched_at(tables: ev.Tables, partitions: pa.Table) -> tuple[Int64s, Int64s]:
-    """Row of `fetches` of each row of `fetch_partitions`, -1 for none, and the response's first instant."""
-    fetches = ev.get(tables, "fetches")
-    if not partitions.num_rows or not fetches.num_rows:
-        return np.full(partitions.num_rows, -1, np.int64), np.full(partitions.num_rows, NULL_TIME, np.int64)
-    at = locate(exchange_keys(partitions["exchange_id"]), exchange_keys(fetches["exchange_id"]))
-    answered = np.append(times(fetches, "response_first_at"), NULL_TIME)
-    return at, answered[at]
-
-
 def _with_stable_offset(partitions: pa.Table, limits: Limits) -> Any:
     """Partitions that name their last stable offset."""
     return pc.greater_equal(partitions["last_stable_offset"], 0)
@@ -219,7 +209,7 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """
     partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
     stable, high = ints(partitions, "last_stable_offset"), ints(partitions, "high_watermark")
-    at, when = fetched_at(tables, partitions)
+    at, when = ev.fetched_at(tables, partitions)
     committed = np.append(ints(fetches, "isolation_level", 0) == 1, False)[at]
     good = (ints(partitions, "error_code", 0) == 0) & (when != NULL_TIME) & committed & (stable >= 0)
     groups = group(partitions, ["topic", "partition"])

@@ -1,0 +1,153 @@
+"""Consumers that fall behind the end of the log, by time: how they are found and reported.
+
+Two findings ask: `growing_lag` by what clients fetch, `commits_fall_behind` by what their groups commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.grouping import Groups, group
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
+
+BEHIND_MS = 2000.0
+"""A record that waits so long for its reader is late: four polls with the usual fetch.max.wait.ms of 500."""
+KEEPS_UP_MS = 1000.0
+"""A reader that was so close to the end of the log kept up until then."""
+SAMPLES = 3
+"""Positions since a reader kept up, needed to speak of a trend."""
+TREND = 0.8
+"""Share of the steps between them at which it was further behind than before."""
+OTHERS_SHARE = 0.5
+"""Of the time in which a reader fell behind: answers that were late by so much are the reason, broker or network."""
+READ_COMMITTED = 1
+"""Value of `isolation_level`."""
+NONE: Int64s = np.empty(0, np.int64)
+
+
+class Falling(NamedTuple):
+    """A partition that a reader reads more slowly than it is written."""
+
+    code: int
+    """Its group of rows."""
+    behind: int
+    """Age of the first record that was not read, at the last position; microseconds."""
+    since: int
+    """When the reader may have kept up last; microseconds."""
+    until: int
+    """When its last position was known."""
+    before: int
+    """Records behind at `since`."""
+    after: int
+    """Records behind at `until`."""
+
+
+class LogEnds:
+    """The end of each partition's log (the offset of the next record) as answers to anybody's fetches showed it."""
+
+    def __init__(self, partitions: pa.Table, at: Int64s) -> None:
+        """`at`: when each row of `fetch_partitions` was answered, NULL_TIME where that is unknown; [rows]."""
+        groups = group(partitions, ["topic", "partition"])
+        end = ints(partitions, "high_watermark")
+        rows = np.flatnonzero((at != NULL_TIME) & (end >= 0))
+        rows = rows[np.lexsort((at[rows], groups.code[rows]))]
+        codes = groups.code[rows]
+        names = list(zip(*(groups.keys[name].to_pylist() for name in ("topic", "partition")), strict=True))
+        self._of: dict[tuple[str, int], tuple[Int64s, Int64s]] = {}
+        for mine in np.split(rows, np.flatnonzero(codes[1:] != codes[:-1]) + 1):
+            if len(mine):
+                self._of[names[groups.code[mine[0]]]] = at[mine], np.maximum.accumulate(end[mine])
+
+    def times_behind(self, topic: str, partition: int, at: Int64s, offset: Int64s) -> Int64s:
+        """For how long the record at `offset` had been in the log at each instant `at`, at least; microseconds [n].
+        Zero at the end of the log.
+
+        It is time and not records: a hundred records are nothing to a topic of a hundred thousand a second.
+        """
+        when, end = self._of.get((topic, partition), (NONE, NONE))
+        written = np.append(when, np.iinfo(np.int64).max)[np.searchsorted(end, offset, side="right")]
+        found: Int64s = np.maximum(at - np.minimum(written, at), 0)
+        return found
+
+
+def _fallen(code: int, at: Int64s, lag: Int64s, behind: Int64s) -> Falling | None:
+    """How a reader fell behind since it may have kept up last; None where it did not. All in order of time, [n]."""
+    if len(at) < SAMPLES or lag[-1] <= 0 or lag[-1] < 2 * lag[0] or behind[-1] < BEHIND_MS * MILLI:
+        return None
+    kept_up = np.flatnonzero(behind <= KEEPS_UP_MS * MILLI)
+    begin = int(kept_up[-1]) if len(kept_up) else 0
+    steps = np.diff(behind[begin:])
+    if len(steps) < SAMPLES or (steps > 0).mean() < TREND:
+        return None
+    return Falling(code, int(behind[-1]), int(at[begin]), int(at[-1]), int(lag[begin]), int(lag[-1]))
+
+
+def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int64s, ends: LogEnds) -> Iterator[Falling]:
+    """Those groups of some rows that fell behind. `end`: how far a reader can read, `lag` behind it; [rows]."""
+    rows = rows[np.lexsort((at[rows], groups.code[rows]))]
+    codes = groups.code[rows]
+    topics, partitions = (groups.keys[name].to_pylist() for name in ("topic", "partition"))
+    for mine in np.split(rows, np.flatnonzero(codes[1:] != codes[:-1]) + 1):
+        if not len(mine) or lag[mine[-1]] <= 0:
+            continue
+        code = int(groups.code[mine[0]])
+        behind = ends.times_behind(topics[code], partitions[code], at[mine], end[mine] - lag[mine])
+        behind[lag[mine] <= 0] = 0
+        if one := _fallen(code, at[mine], lag[mine], behind):
+            yield one
+
+
+def others_were_late(fetches: pa.Table, client: str | None, since: int, until: int) -> bool:
+    """Whether a quota, a broker or the network set the pace of a client's fetches in a span."""
+    at = times(fetches, "requested_at")
+    mine = ev.equal(fetches, "client_id", client) if client is not None else pc.is_null(fetches["client_id"]).to_numpy()
+    mine = mine & (at != NULL_TIME) & (at >= since) & (at <= until)
+    throttled = np.nan_to_num(reals(fetches, "throttle_ms"))[mine] > 0
+    late = np.nan_to_num(reals(fetches, "excess_ms"))[mine]
+    return bool(throttled.any()) or float(late.sum()) * MILLI >= OTHERS_SHARE * (until - since)
+
+
+def report_fallen(tables: ev.Tables, kind: str, table: str, keys: pa.Table, some: list[Falling]) -> list[ev.Finding]:
+    """A finding for each reader and topic, about the partition that is furthest behind and the others with it."""
+    by: dict[tuple[Any, ...], list[tuple[Falling, int]]] = {}
+    names = [name for name in keys.column_names if name != "partition"]
+    for one in sorted(some, key=lambda one: -one.behind):
+        row = keys.slice(one.code, 1).to_pylist()[0]
+        by.setdefault(tuple(row[name] for name in names), []).append((one, row["partition"]))
+    found = []
+    for key, mine in by.items():
+        about = dict(zip(names, key, strict=True))
+        partitions = [partition for _, partition in mine]
+        worst, _ = mine[0]
+        columns = {**about, "partition": partitions} if table == "offset_commits" else {"topic": about["topic"]}
+        condition = ev.both(
+            *(ev.equals(column, value) for column, value in columns.items() if column != "partition"),
+            ev.among("partition", sorted(partitions)),
+            "error_code = 0" if table == "offset_commits" else "lag is not null",
+        )
+        values = {
+            "partitions": partitions, "behind": worst.behind / MILLI, "since": worst.since, "until": worst.until,
+            "before": worst.before, "after": worst.after,
+        }  # fmt: skip
+        found += ev.finding(
+            tables, kind, ev.MEDIUM, table, condition, values, **about, partition=partitions[0],
+            first_at=min(one.since for one, _ in mine), last_at=max(one.until for one, _ in mine),
+        )  # fmt: skip
+    return found
+
+
+def held_back(tables: ev.Tables) -> set[tuple[str, int]]:
+    """Partitions in which open transactions held readers of committed records back."""
+    partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
+    at, _ = ev.fetched_at(tables, partitions)
+    stable = ints(partitions, "last_stable_offset")
+    held = np.append(ints(fetches, "isolation_level", 0) == READ_COMMITTED, False)[at]
+    held &= (stable >= 0) & (stable < ints(partitions, "high_watermark"))
+    some = partitions.filter(pa.array(held))
+    return set(zip(some["topic"].to_pylist(), some["partition"].to_pylist(), strict=True))
