@@ -48,7 +48,8 @@ VIEWS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "sessions_by_hour": (
         ("fetch_sessions",),
         "select date_trunc('hour', s.opened_at) as hour, s.broker, s.end_reason, count(*) as sessions, "
-        "sum(s.requests) as requests, sum(s.epoch_gaps) as epoch_gaps, sum(s.epoch_repeats) as epoch_repeats, "
+        "sum(s.requests) as requests, sum(s.epoch_gaps) as epoch_gaps, "
+        "sum(s.epochs_not_captured) as epochs_not_captured, sum(s.epoch_repeats) as epoch_repeats, "
         "max(s.max_partitions) as max_partitions, sum(s.full_request_bytes_avoided) as bytes_avoided "
         "from {fetch_sessions} s group by all",
     ),

@@ -38,7 +38,7 @@ from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, schema_of
-from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TEXT, By, Gathering, Path
+from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TEXT, UNSEEN_KEY, By, Gathering, Path
 from kdissect.tables.host_names import HostNames
 from kdissect.tables.identity import SEPARATOR, Directory, written_out
 from kdissect.tables.leaders import Leaders
@@ -227,6 +227,8 @@ class TableBuilder:
             extra += EXCHANGE_KEYS
             if name in self.unnamed:
                 extra.remove("exchange_id")
+            if name == "fetches":
+                extra.append(UNSEEN_KEY)
             if name == "exchanges" and "produces" in (self.coded if coded is None else coded):
                 extra.append(ACKS_KEY)
         if "replicas" in columns:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from kdissect.arrays.arrow import Coder, begins, ints, numbers, reals, valid
 from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
 from kdissect.kafka.exchanges.completed import NULL_TIME
-from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY
+from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY, UNSEEN_KEY
 from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, spread
 from kdissect.tables.fetch_rows import NamedFetches, complete_read, fetches_of, plain
 from kdissect.tables.fetches import FETCH, METADATA_TOPIC, METADATA_TOPIC_ID
@@ -169,7 +169,7 @@ FETCH_COLUMNS = (
     *EXCHANGE_KEYS, TIME_KEY, "broker", "request_last_at", "response_first_at", "queued_ms", "broker_ms", "api_version",
     "request_session_id", "session_epoch", "response_session_id", "replica_id", "is_raft", "max_wait_ms", "min_bytes",
     "isolation_level", "partitions_sent", "partitions_returned", "partitions_with_error", "record_bytes",
-    "throttle_ms", "error_code", "client_id", "request_bytes",
+    "throttle_ms", "error_code", "client_id", "request_bytes", UNSEEN_KEY,
 )  # fmt: skip
 REALS = frozenset({"queued_ms", "broker_ms", "throttle_ms"})
 PRODUCE_COLUMNS = (*FETCH_COLUMNS[:8], "acks", "error_code")
@@ -203,7 +203,7 @@ def fetch_rows(block: Block, topics: Topics) -> Codes:
         parts.queued, parts.broker, parts.split, plain(done.api_version, np.int16), plain(done.throttle_ms, np.int32),
         plain(done.error_code, np.int32), plain(done.error_count, np.int32),
         plain(block.directory.broker_codes(done.conn), np.int32), plain(done.client, np.int32),
-        plain(done.request_bytes, np.int64), fields(said.request, ASKED_OF_ALL),
+        plain(done.request_bytes, np.int64), plain(done.unseen_until, np.int64), fields(said.request, ASKED_OF_ALL),
         said.asked.topic_begin, said.asked.begin, metadata, fields(said.response, ["session_id"])[0],
         said.given.topic_begin, said.given.begin, fields(said.given.partitions, GIVEN), out, out.view(np.float64),
     )  # fmt: skip

@@ -25,9 +25,9 @@ Reals = npt.NDArray[np.float64]
 # Rows of the matrices made here, in the order of the columns of `coded_rows`.
 (
     HIGH, N, TIME, BROKER, USED, ANSWERED, QUEUED, SPENT, VERSION, SESSION, EPOCH, GIVEN_SESSION, REPLICA, RAFT, WAIT,
-    LEAST, ISOLATION, SENT, RETURNED, FAILED, RECORDS, THROTTLE, ERROR, CLIENT, BYTES,
-) = range(25)  # fmt: skip
-FETCH_WIDTH = 25
+    LEAST, ISOLATION, SENT, RETURNED, FAILED, RECORDS, THROTTLE, ERROR, CLIENT, BYTES, UNSEEN,
+) = range(26)  # fmt: skip
+FETCH_WIDTH = 26
 (
     P_HIGH, P_N, P_TIME, P_TOPIC, P_TOPIC_ID, P_PARTITION, P_ASKED, P_GIVEN, P_GONE, P_OFFSET, P_ERROR, P_HIGHEST,
     P_STABLE, P_START, P_RECORDS, P_PREFERRED, P_DIVERGING,
@@ -122,17 +122,18 @@ def head_of(
 @kernel(
     "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] "
     "const i8[:] const b1[:] const i2[:] const i4[:] const i4[:] const i4[:] const i4[:] const i4[:] const i8[:] "
-    "const i8[:,:] const i8[:] const i8[:] const b1[:] const i8[:] const i8[:] const i8[:] const i8[:,:] "
+    "const i8[:] const i8[:,:] const i8[:] const i8[:] const b1[:] const i8[:] const i8[:] const i8[:] const i8[:,:] "
     "i8[:,:] f8[:,:]"
 )
 def fill_fetches(
     rows: Int64s, asked: Int64s, given: Int64s, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s,
     queued: Int64s, spent: Int64s, split: Flags, version: Int16s, throttle: Int32s, error: Int32s, errors: Int32s,
-    broker: Int32s, client: Int32s, sizes: Int64s, head: Int64s, topic_begin: Int64s, begin: Int64s, metadata: Flags,
-    sessions: Int64s, given_topic_begin: Int64s, given_begin: Int64s, parts: Int64s, out: Int64s, real: Reals,
+    broker: Int32s, client: Int32s, sizes: Int64s, unseen: Int64s, head: Int64s, topic_begin: Int64s, begin: Int64s,
+    metadata: Flags, sessions: Int64s, given_topic_begin: Int64s, given_begin: Int64s, parts: Int64s,
+    out: Int64s, real: Reals,
 ) -> None:  # fmt: skip
     """Rows of fetches into `out`, whose memory is `real`'s too. `rows`: the exchanges, of which all columns up to
-    `sizes`, of their requests, are; `asked`, `given`: their bodies, -1 for none. `metadata`: topics of requests that
+    `unseen`, of their requests, are; `asked`, `given`: their bodies, -1 for none. `metadata`: topics of requests that
     are the KRaft log's; `sessions`: of answers."""
     for i in range(rows.size):
         row = rows[i]
@@ -140,6 +141,7 @@ def fill_fetches(
         real[THROTTLE, i] = np.float64(throttle[row]) if throttle[row] >= 0 else np.nan
         out[VERSION, i] = NULL if version[row] == -1 else np.int64(version[row])
         out[CLIENT, i], out[BYTES, i] = client[row], NULL if sizes[row] == -1 else sizes[row]
+        out[UNSEEN, i] = micros(unseen[row])
         code = np.int64(NULL)
         if errors[row] >= 0:
             code = np.int64(0) if error[row] == NO_CODE else np.int64(error[row])

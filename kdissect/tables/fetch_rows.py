@@ -90,6 +90,8 @@ class FetchRow:
     """Session id of the answer, 0 where unknown."""
     implied: int
     """Partitions of the session that the request leaves unnamed, -1 unknown."""
+    unseen: int
+    """Up to when requests before it on its connection may not have been captured, NULL: all of them were."""
     kind: int
     """What the request does with a session: a place in `session_rules.KINDS`, -1 where it was not read."""
     outcome: int
@@ -215,7 +217,8 @@ def complete_read(block: Block, read: FetchRows) -> NamedFetches:
     fetches, partitions = read.fetches, read.partitions
     add_instants(
         fetches, *block.keys, plain(done.request_first, np.int64), plain(done.request_last, np.int64),
-        plain(done.response_first, np.int64), parts.queued, parts.broker, parts.split,
+        plain(done.response_first, np.int64), plain(done.unseen_until, np.int64), parts.queued, parts.broker,
+        parts.split,
     )  # fmt: skip
     add_answers(
         fetches, partitions, plain(done.throttle_ms, np.int32), plain(done.error_code, np.int32),
@@ -226,10 +229,13 @@ def complete_read(block: Block, read: FetchRows) -> NamedFetches:
     return NamedFetches(read, block.directory.brokers.texts, done.client_ids, block.done.aside.topics)
 
 
-@kernel("i8[:,:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const b1[:]")
+@kernel(
+    "i8[:,:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] "
+    "const b1[:]"
+)
 def add_instants(
-    fetches: Int64s, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s, queued: Int64s,
-    spent: Int64s, split: Flags,
+    fetches: Int64s, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s, unseen: Int64s,
+    queued: Int64s, spent: Int64s, split: Flags,
 ) -> None:  # fmt: skip
     """Keys and instants of exchanges, in nanoseconds, into the rows of their fetches. `queued`, `spent`: nanoseconds,
     where `split`."""
@@ -238,6 +244,7 @@ def add_instants(
         at = row.exchange
         row.connection, row.ordinal = high[at], n[at]
         row.time, row.used, row.answered = micros(first[at]), micros(last[at]), micros(answer[at])
+        row.unseen = micros(unseen[at])
         waited: Scalar = np.nan
         row.spent = np.nan
         if split[at]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.exchanges.completed import NO_CODE
-from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT, TIME_KEY
+from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT, TIME_KEY, UNSEEN_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, optional, pick
@@ -89,6 +89,7 @@ def fetches(block: Block) -> Rows:
         "request_bytes": lambda: count(done.request_bytes[rows]),
         "response_bytes": lambda: count(done.response_bytes[rows]),
         TIME_KEY: lambda: block.sort_time.take(pa.array(rows)),
+        UNSEEN_KEY: lambda: instant(done.unseen_until[rows]).cast(COUNT),
         "cluster": lambda: block.cluster(rows),
         **block.key_columns(rows),
     }

@@ -290,6 +290,9 @@ class Direction:
     """0 or 1: which direction of the connection this is."""
     lost: int
     """Value of `packets` of the connection when bytes of this direction were last given up, -1 never."""
+    unseen_until: int
+    """Up to when whole frames, or a part of one, may be missing of what was captured, ns, NULL: nothing is missing
+    since the direction's first byte."""
     unsettled: int
     """1 while the first bytes may still come: the stream was met in its middle, and captures reorder."""
     viewpoint: int

@@ -280,7 +280,7 @@ class Broker:
         row = {
             "session_key": key, "broker": self.name, "session_id": number, "client_ids": [], "connections": [],
             "opened_at": at, "closed_at": None, "first_epoch": epoch, "last_epoch": epoch, "left_censored": not known,
-            "requests": 0, "epoch_gaps": 0, "epoch_repeats": 0, "wraps": 0, "churn": 0,
+            "requests": 0, "epoch_gaps": 0, "epochs_not_captured": 0, "epoch_repeats": 0, "wraps": 0, "churn": 0,
             "max_idle_ms": None, "fill_ratio": None, "end_reason": "open", "predecessor": None, "request_bytes": 0,
             "full_request_bytes_avoided": 0, "shard": None, "max_partitions": 0 if known else None,
         }  # fmt: skip

@@ -36,6 +36,7 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
     "request_resent": (np.int64, -1),
     "response_resent": (np.int64, -1),
     "think": (np.int64, -1),
+    "unseen_until": (np.int64, NULL_TIME),
     "abandoned": (np.int8, -1),
     "network_down": (np.int64, NULL_TIME),
     "in_flight": (np.int32, 1),

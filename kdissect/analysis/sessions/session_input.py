@@ -27,7 +27,7 @@ from kdissect.arrays.arrow import (
 )
 from kdissect.arrays.codes import NULL, Codes
 from kdissect.tables import fetch_rows as h
-from kdissect.tables.declaration.model import TIME_KEY
+from kdissect.tables.declaration.model import TIME_KEY, UNSEEN_KEY
 from kdissect.tables.fetch_rows import (
     FETCH_WIDTH,
     PARTITION_WIDTH,
@@ -283,6 +283,7 @@ def rows_of_tables(fetches: pa.Table, partitions: pa.Table, names: Names) -> tup
     found["records"] = ints(fetches, "record_bytes", 0)
     found["session"], found["epoch"] = (ints(fetches, name, NULL) for name in ("request_session_id", "session_epoch"))
     found["given_session"] = ints(fetches, "response_session_id", 0)
+    found["unseen"] = ints(fetches, UNSEEN_KEY, NULL)
     marks = (ints(fetches, "is_raft", 0) > 0) * h.RAFT + (ints(fetches, "partitions_with_error", 0) > 0) * h.FAILED
     marks += (ints(fetches, "isolation_level", 0) == 1) * h.COMMITTED
     told = partitions_of(inner)

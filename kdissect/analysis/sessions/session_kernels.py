@@ -326,14 +326,17 @@ def run(
                 S[at, c.S_UNKNOWN], S[at, c.S_CENSORED] = 1, 1
             else:
                 status = compare(epoch, S[at, c.S_EXPECTED], S[at, c.S_LAST], S[at, c.S_WRAPS])
+                if status == r.GAP and row.unseen != NULL_TIME and S[at, c.S_USED] <= row.unseen:
+                    status = r.NOT_CAPTURED
                 out.expected, out.status = S[at, c.S_EXPECTED], status
                 S[at, c.S_GAPS] += status == r.GAP
+                S[at, c.S_UNSEEN] += status == r.NOT_CAPTURED
                 S[at, c.S_REPEATS] += status == r.REPEAT
             count_request(S, N, M, at, row)
             identify(S, at, out)
             due = status == r.OK or status == r.WRAPPED
             if accepted or (action == r.ASSUME and due):
-                if status == r.GAP or status == r.REPEAT:
+                if status == r.GAP or status == r.REPEAT or status == r.NOT_CAPTURED:
                     S[at, c.S_UNKNOWN] = 1
                 S[at, c.S_WRAPS] += status == r.WRAPPED
                 S[at, c.S_EXPECTED] = next_epoch(epoch)

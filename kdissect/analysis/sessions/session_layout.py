@@ -58,9 +58,9 @@ def uses_of(matrix: Int64s) -> Records:
     S_BROKER, S_ID, S_INCARNATION, S_SERIAL, S_OPENED, S_CLOSED, S_FIRST, S_LAST, S_EXPECTED, S_UNKNOWN, S_CENSORED,
     S_REQUESTS, S_GAPS, S_REPEATS, S_WRAPS, S_MOST, S_CHURN, S_IDLE, S_USED, S_RETURNED, S_HELD, S_END, S_OLD_ID,
     S_OLD_INCARNATION, S_BYTES, S_AVOIDED, S_SIZE, S_TOPICS, S_PLAIN, S_COMPACT, S_COUNTS, S_FIRST_PARTITION,
-    S_CLIENTS, S_CONNECTIONS, S_VERSION, S_OLDER, S_NEWER, S_CHAIN, S_NEXT,
-) = range(39)  # fmt: skip
-S_WIDTH = 39
+    S_CLIENTS, S_CONNECTIONS, S_VERSION, S_OLDER, S_NEWER, S_CHAIN, S_NEXT, S_UNSEEN,
+) = range(40)  # fmt: skip
+S_WIDTH = 40
 """S_PLAIN, S_COMPACT, S_COUNTS: bytes of the names of its topics (classic and compact form) and of their counts of
 partitions as varints: with S_TOPICS and S_SIZE they say how long a full request would be."""
 

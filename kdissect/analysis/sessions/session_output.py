@@ -142,6 +142,7 @@ class Ended:
             "left_censored": pa.array(s[:, c.S_CENSORED] > 0),
             "requests": pa.array(s[:, c.S_REQUESTS]),
             "epoch_gaps": pa.array(s[:, c.S_GAPS]),
+            "epochs_not_captured": pa.array(s[:, c.S_UNSEEN]),
             "epoch_repeats": pa.array(s[:, c.S_REPEATS]),
             "wraps": pa.array(s[:, c.S_WRAPS]),
             "max_partitions": pa.array(s[:, c.S_MOST], mask=s[:, c.S_CENSORED] > 0),

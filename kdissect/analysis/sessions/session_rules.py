@@ -31,6 +31,9 @@ says what happens to the session named, by request kind and outcome.
   before it waits. It does not count as the last accepted epoch until an answer says so.
 - An accepted epoch other than the expected one means that uses were not captured. The epoch is followed, and the set
   of partitions is unknown from there on. So it is after a refusal of the epoch that was expected.
+- An epoch beyond the expected one is `not_captured` where requests of its connection may be missing since the session's
+  last accepted use: no capture ran then, bytes are missing, or a snap length cut a request. It is a `gap` where all of
+  them were captured.
 
 Since Kafka 3.8 a broker's cache is cut into 8 shards, each for an equal range of ids.
 """
@@ -57,8 +60,8 @@ CREATED, REFUSED, CONTINUED, CLOSED, EVICTED_OR_UNKNOWN, EPOCH_ERROR, TOPIC_ID_E
 NO_OUTCOME = 9
 """No response was read (column of TRANSITIONS)."""
 
-EPOCH_STATUS = ("ok", "repeat", "gap", "wrapped", "unknown_start")
-OK, REPEAT, GAP, WRAPPED, UNKNOWN_START = range(5)
+EPOCH_STATUS = ("ok", "repeat", "gap", "wrapped", "unknown_start", "not_captured")
+OK, REPEAT, GAP, WRAPPED, UNKNOWN_START, NOT_CAPTURED = range(6)
 
 END_REASONS = ("closed", "replaced", "empty", "evicted", "open")
 ENDED_CLOSED, ENDED_REPLACED, ENDED_EMPTY, ENDED_EVICTED, STILL_OPEN = range(5)

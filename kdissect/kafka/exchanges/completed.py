@@ -118,6 +118,8 @@ class Completed:
     """int64 ns: part of the response's transfer that was lost because bytes of it were sent again, -1 unknown."""
     think: Ints
     """int64 ns: what the client took from the response before this request to it, -1 unknown."""
+    unseen_until: Ints
+    """int64 ns: up to when earlier requests of its connection may not have been captured, NULL_TIME: all were."""
     abandoned: Ints
     """int8: 1 when the client had closed before the answer's first byte, 0 when not, -1 without an answer."""
     in_flight: Ints

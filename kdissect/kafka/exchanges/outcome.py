@@ -60,6 +60,7 @@ class Long(enum.IntEnum):
     RESPONSE_RESENT = 14
     THINK = 15
     NETWORK_DOWN = 16
+    UNSEEN_UNTIL = 17
 
 
 class Word(enum.IntEnum):
@@ -214,6 +215,7 @@ def _write(exchange: Exchange, base: Int, longs: Words, ints: Codes, shorts: Sho
     longs[Long.RESPONSE_RESENT, j] = exchange.response_resent
     longs[Long.THINK, j] = exchange.think
     longs[Long.NETWORK_DOWN, j] = exchange.network_down
+    longs[Long.UNSEEN_UNTIL, j] = exchange.unseen_until
     ints[Word.CONN, j] = exchange.connection + base
     ints[Word.CORRELATION_ID, j] = exchange.correlation
     ints[Word.CLIENT, j] = exchange.client

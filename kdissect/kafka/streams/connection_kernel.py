@@ -116,6 +116,7 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
         direction.filled_at = tl.NULL
         direction.closed_at = tl.NULL
         direction.gap_at = tl.NULL
+        direction.unseen_until = tl.NULL
         direction.floor = -1
         direction.floor_kind = -1
         direction.candidate = -1

@@ -237,6 +237,7 @@ def _request_columns(exchange: Exchange, request: Request) -> None:
     exchange.client = request.client
     exchange.in_flight = request.in_flight
     exchange.think = request.think
+    exchange.unseen_until = request.unseen_until
     exchange.end = request.end
 
 
@@ -267,6 +268,7 @@ def _new_row(M: Words, connection: Connection) -> Exchange:
     exchange.request_resent = -1
     exchange.response_resent = -1
     exchange.think = -1
+    exchange.unseen_until = NULL
     exchange.abandoned = -1
     connection.exchanges += 1
     return exchange
@@ -695,6 +697,9 @@ def take_request(
     request.proof = Proof.NONE
     request.resent = 0
     request.think = _think(connection, direction.first)
+    request.unseen_until = direction.unseen_until
+    if _damaged(request.frame):
+        direction.unseen_until = direction.latest
     if api == ApiKey.SASL_HANDSHAKE and version == 0:
         connection.sasl = tl.LOGINS[connection.sasl, tl.Login.HANDSHAKE]
     if api == ApiKey.PRODUCE and body >= 0 and acks_of(buf, o + body, o + have, version) == 0:

@@ -88,6 +88,8 @@ STEP = 4
 
 TILE = 64
 """What looking at one header costs."""
+MICRO = 1000
+"""ns: instants of tables are whole microseconds, so this is just before one."""
 
 
 @part
@@ -355,6 +357,9 @@ def _adopt(M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Dire
         node = node_at(M, direction.head)
         kind, where = Kind.RESYNCHRONISED, direction.next
         problem(M, kind, connection, direction.side, node.time, node.packet, where, direction.skipped, -1)
+    first = direction.started == 2 and direction.frames == 0 and direction.lost < 0
+    if not first or o > 0 or direction.skipped > 0:
+        direction.unseen_until = node_at(M, direction.head).time - MICRO
     piece = direction.head
     direction.head = -1
     direction.tail = -1

@@ -78,6 +78,8 @@ class Request:
     """What it lost because bytes up to its end were sent again, ns."""
     think: int
     """What the client took until it, ns, -1 unknown."""
+    unseen_until: int
+    """That of its direction when it came."""
 
 
 @struct
@@ -109,6 +111,8 @@ class Exchange:
     response_resent: int
     think: int
     """What the client took until the request, ns, -1 unknown."""
+    unseen_until: int
+    """Up to when requests before this one may not have been captured, ns, NULL: all of them were."""
     abandoned: int
     """1 when the client had closed before the answer, -1 without an answer."""
     end: int

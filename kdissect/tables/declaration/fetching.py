@@ -53,7 +53,8 @@ FETCHES = table(
            reads=FETCH.request("session_epoch")),
     Column("expected_epoch", m.CODE, "Epoch that the broker expects next in the session named, where it is known.",
            by=By.SESSIONS),
-    Column("epoch_status", m.TEXT, "ok, repeat, gap, wrapped, unknown_start; null unless the request is incremental.",
+    Column("epoch_status", m.TEXT, "ok, repeat, gap, not_captured (a gap where bytes of the connection were not "
+           "captured), wrapped, unknown_start; null unless the request is incremental.",
            by=By.SESSIONS),
     Column("response_session_id", m.CODE, "SessionId of the response (v7 and later).",
            reads=FETCH.response("session_id")),

@@ -49,6 +49,9 @@ TIME_KEY = "_time"
 ACKS_KEY = "_acks"
 """Helper column of unresolved exchanges: acks of requests to produce (int64, -2**63 for all others and where they were
 not read), where nobody is shown `produces`."""
+UNSEEN_KEY = "_unseen_until"
+"""Helper column of fetches: up to when requests before this one on its connection may not have been captured, in µs
+(int64, null: all of them were)."""
 EXCHANGE_KEYS = ("_connection", "_ordinal")
 """Helper columns that name an exchange as its id does, by numbers: for joining tables."""
 BY_REQUEST = (TIME_KEY, "exchange_id")

@@ -22,7 +22,10 @@ FETCH_SESSIONS = table(
     Column("left_censored", m.FLAG, "Its creation was not captured: the set of its partitions is unknown."),
     Column("requests", m.COUNT, "Requests: the creating one and all that named it from its first accepted use until "
            "its end."),
-    Column("epoch_gaps", m.COUNT, "Requests with an epoch beyond the expected one."),
+    Column("epoch_gaps", m.COUNT, "Requests with an epoch beyond the expected one, though every byte of its connection "
+           "was captured."),
+    Column("epochs_not_captured", m.COUNT, "Requests with an epoch beyond the expected one, where bytes of the "
+           "connection were not captured."),
     Column("epoch_repeats", m.COUNT, "Requests with the epoch before the expected one."),
     Column("wraps", m.COUNT, "Times the epoch wrapped from 2^31-1 to 1."),
     Column("max_partitions", m.COUNT, "Largest number of partitions held; null when left-censored."),
