@@ -102,6 +102,7 @@ def spark(
     from kdissect.spark.workers import reason
     from kdissect.spark.writing.destination import KEPT, known, partitioned, shared, target
     from kdissect.spark.writing.file_system import HadoopFiles
+    from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.saving import write
 
     if logged:
@@ -112,38 +113,44 @@ def spark(
     confs = [_setting(text) for text in conf]
     _needs()
     named = partial(prepare, list(captures), tables, transport=transport, strict=strict, **settings)
-    job = None if parted(captures)[1] else named()  # what is wrong with local files is said before Spark starts
-    if ":/" not in output:
-        _writable(output)
     begun = time.monotonic()
-    hushed = Hushed(NOISE)
-    plain = form == "parquet" and not (partition_by or partitions or keep or Path(output, KEPT).exists())
-    light = job is not None and _light(job, master, plain)
-    session = _session(master, confs, hushed, light)
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    here = ":/" not in output
+    if here:
+        _writable(output)
+    with leased(None, output) if here else contextlib.nullcontext() as lease:
+        job = None if parted(captures)[1] else named()  # what is wrong with local files is said before Spark starts
+        hushed = Hushed(NOISE)
+        plain = form == "parquet" and not (partition_by or partitions or keep or Path(output, KEPT).exists())
+        light = job is not None and _light(job, master, plain)
+        session = _session(master, confs, hushed, light)
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
 
-    try:
-        known(session, form)
-        if ":/" in output:
-            HadoopFiles(session).try_out(output)
-        shared(session, output)
-        job = job or named(spark=session)
-        kept = target(output, KEPT)
-        if keep is None:
-            keep = job.keeps(session, partitions) or Store(session, kept).newest().number > 0
-        made = job.on(session, partitions, kept if keep else None, placed=True)
-        if made.reused:
-            terminal.say(made.reused)
-        with Stages(session) as stages:
-            rows = write(made, output, form=form, by=columns, begun=partial(setattr, stages, "name"))
-            remarks = made.remarks
-        size = sum(made.bytes)
-    except (PySparkException, Py4JError) as error:
-        raise JobFailed(f"Spark: {reason(error)}") from None
-    finally:
-        hushed.over()  # Python's workers complain when Spark leaves them
-        session.stop()
+        try:
+            known(session, form)
+            files = HadoopFiles(session)
+            elsewhere = files.local(output) is None
+            if elsewhere:
+                files.try_out(output)
+            shared(session, output)
+            with leased(files, output) if elsewhere else contextlib.nullcontext(lease) as mine:
+                job = job or named(spark=session)
+                kept = target(output, KEPT)
+                if keep is None:
+                    keep = job.keeps(session, partitions) or Store(session, kept).newest().number > 0
+                made = job.on(session, partitions, kept if keep else None, placed=True)
+                if made.reused:
+                    terminal.say(made.reused)
+                with Stages(session) as stages:
+                    stage = partial(setattr, stages, "name")
+                    rows = write(made, output, form=form, by=columns, begun=stage, lease=mine)
+                    remarks = made.remarks
+                size = sum(made.bytes)
+        except (PySparkException, Py4JError) as error:
+            raise JobFailed(f"Spark: {reason(error)}") from None
+        finally:
+            hushed.over()  # Python's workers complain when Spark leaves them
+            session.stop()
     taken = time.monotonic() - begun
     out = terminal.console()
     counts = [(name, words.count(count)) for name, count in rows.items()]
@@ -152,8 +159,8 @@ def spark(
     sys.stdout.flush()
     for remark in remarks:
         terminal.say(remark.detail)
-    files = words.number_of(len(made.bytes), "file")
-    terminal.say(f"{output}: {words.number_of(len(rows), 'table')} from {files}, {words.size(size)}, in {taken:.1f} s")
+    read = words.number_of(len(made.bytes), "file")
+    terminal.say(f"{output}: {words.number_of(len(rows), 'table')} from {read}, {words.size(size)}, in {taken:.1f} s")
 
 
 class Lines(logging.Handler):

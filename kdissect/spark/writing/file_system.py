@@ -102,12 +102,17 @@ class HadoopFiles:
         """A small file, whole or not at all."""
         target, files = self._of(path)
         aside = self._path(target.getParent(), f"_{target.getName()}")
-        files.setWriteChecksum(False)
-        stream = files.create(aside, True)
-        stream.write(bytearray(data))
-        stream.close()
+        self.overwrite(str(aside), data)
         if not files.rename(aside, target):
             raise OutputError(path, OSError("it cannot be renamed to"))
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """A small file, in place of the one that is there; a reader may find it empty meanwhile."""
+        target, files = self._of(path)
+        files.setWriteChecksum(False)
+        stream = files.create(target, True)
+        stream.write(bytearray(data))
+        stream.close()
 
     def rename(self, source: str, target: str) -> None:
         """Move a file or folder to a name that is free; folders above it are made."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.whole_dataset import WholeDataset
 from kdissect.spark.writing.file_system import HadoopFiles
 from kdissect.spark.writing.lake_tables import LAKES, LakeTables
+from kdissect.spark.writing.lease import Lease, leased
 from kdissect.spark.writing.placed_tables import PlacedTables
 from kdissect.spark.writing.snapshots import Snapshots, snapshots
 from kdissect.spark.writing.straight_files import StraightFiles, straight_tables
@@ -42,20 +44,32 @@ def write(
     form: str = "parquet",
     by: Mapping[str, Sequence[str]] | None = None,
     begun: Callable[[str], None] = lambda name: None,
+    lease: Lease | None = None,
 ) -> dict[str, int]:
     """Write every table of a job (`Job.on(..., placed=True)`, or one that is kept) below `output`; rows of each.
 
     All of them are there together at the end (`snapshots`), in Delta or Iceberg table by table, where rows of
     exchanges are merged by their id. Each has `capture`, `broker`, `at` and `date`. `by`: for each table the columns
-    that folders are made by. `begun` is told what is done, each table's name among it, and so is Spark's UI. Logs a
-    line for each capture set (`kdissect.spark`, INFO). Raises OutputError where nothing can be written, UsageError for
-    a job that was not made to be written.
+    that folders are made by. `begun` is told what is done, each table's name among it, and so is Spark's UI. `lease`:
+    the caller's for `output`; without it the function takes one. Logs a line for each capture set (`kdissect.spark`,
+    INFO). Raises OutputError where nothing can be written, UsageError for a job that was not made to be written, and
+    while another run writes to `output`.
     """
     if not made.plan.placed:
         raise UsageError("these tables were not made to be written: ask for them with keep=, or write them by Spark")
-    session = made.spark
     cut = by or {}
-    files = HadoopFiles(session)
+    files = HadoopFiles(made.spark)
+    files.try_out(output)
+    with leased(files, output) if lease is None else contextlib.nullcontext(lease) as held:
+        return _write(made, output, form, cut, begun, files, held)
+
+
+def _write(
+    made: Dataset, output: str, form: str, cut: Mapping[str, Sequence[str]], begun: Callable[[str], None],
+    files: HadoopFiles, lease: Lease,
+) -> dict[str, int]:  # fmt: skip
+    """`write`, while the lease is held."""
+    session = made.spark
     placed = PlacedTables(made)
     names = [name for name in placed if not cut.get(name)] if form == "parquet" and files.local(output) else []
     run = None if form in LAKES else snapshots(files, output)
@@ -66,11 +80,11 @@ def write(
     most = max(1, -(-sum(made.bytes) // FILE_BYTES))
     rows: dict[str, int] = {}
     if run is None:
-        files.try_out(output)
         lake = LakeTables(session, form, output)
         for name in placed:
             _describe(session, f"table {name} of {counted}")
             begun(name)
+            lease.check()
             rows[name] = lake.save(name, _spread(placed[name], cut.get(name, ()), most), cut.get(name, ()))
         _describe(session, None)
         return rows
@@ -87,6 +101,7 @@ def write(
         _spread(frame, columns, most).write.format(form).partitionBy(*columns).save(run.place(name))
         rows[name] = _rows(session, form, frame, run.place(name))
     _describe(session, None)
+    lease.check()
     run.commit(list(rows))
     return {name: rows[name] for name in placed}
 

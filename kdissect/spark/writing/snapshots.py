@@ -47,8 +47,7 @@ class Snapshots(Protocol):
 
 
 def snapshots(files: HadoopFiles, output: str) -> Snapshots:
-    """A run's snapshot below a folder. Raises OutputError where it cannot be written to."""
-    files.try_out(output)
+    """A run's snapshot below a folder."""
     local = files.local(output)
     return MovedTables(files, output) if local is None else LinkedTables(local)
 
