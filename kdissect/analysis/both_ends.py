@@ -25,8 +25,8 @@ import pyarrow as pa
 from kdissect.arrays.mixing import mixed
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import MS, TEXT
-from kdissect.tables.identity import SEPARATOR, exchange_ids
+from kdissect.tables.declaration.model import MS, PLACES, TEXT
+from kdissect.tables.identity import SEPARATOR, connection_ids, exchange_ids
 from kdissect.tables.sights import GONE, OFFSETS, Flags, Ids, Int64s, Sights, keys_of
 
 WAYS = pa.schema([("first", TEXT), ("second", TEXT), ("first_exchange_id", TEXT), ("second_exchange_id", TEXT),
@@ -73,14 +73,26 @@ class Seen:
     """A hash of the request's client id, 0 for none."""
 
 
+class Place(NamedTuple):
+    """Where connections were captured: a capture, or one interface of it."""
+
+    capture: str
+    interface: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The place as people read it."""
+        return self.capture if self.interface is None else f"{self.capture}, interface {self.interface}"
+
+
 @dataclass(frozen=True, slots=True)
 class Ends:
     """Connections that rows of `Seen` are of."""
 
-    captures: list[str]
+    places: list[Place]
     id: Ids
-    capture: Int64s
-    """Which of `captures`."""
+    place: Int64s
+    """Which of `places`."""
     endpoints: Int64s
     """[n, 6]: ENDPOINTS."""
     isn: Int64s
@@ -124,11 +136,19 @@ def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> S
     both = (between[kept] >= 0) & (between[far] >= 0) & (seen.conn[rows[kept]] != seen.conn[rows[far]])
     gone = np.ones(len(rows), np.bool_)
     gone[kept] = False
-    return _put_together(seen, connections, rows, gone, kept[both], far[both], between)
+    others = _other_places(connections, component, np.unique(seen.conn[rows]))
+    return _put_together(seen, connections, rows, gone, kept[both], far[both], between, others)
 
 
 def _put_together(
-    seen: Seen, connections: Ends, rows: Int64s, gone: Flags, kept: Int64s, far: Int64s, between: Int64s
+    seen: Seen,
+    connections: Ends,
+    rows: Int64s,
+    gone: Flags,
+    kept: Int64s,
+    far: Int64s,
+    between: Int64s,
+    others: pa.ListArray,
 ) -> Sights:
     """`kept` and `far`: places in `rows` of the two sights of the exchanges that are measured."""
     near, other = rows[kept], rows[far]
@@ -155,7 +175,7 @@ def _put_together(
     of_use = measure < len(rows)
     keys = keys_of(place[rows], seen.n[rows], seen.orphan[rows])[of_use]
     order = np.argsort(keys)
-    names = np.array(connections.captures, object)[connections.capture]
+    names = _names(connections)[connections.place]
     ways = pa.Table.from_arrays(
         [
             *(pa.array(names[seen.conn[one]], TEXT) for one in (near, other)),
@@ -166,8 +186,41 @@ def _put_together(
     )
     return Sights(
         ids, told, told == in_all, keys[order], measure[of_use][order], crossed + behind, queued, up, down,
-        _offsets_table(clocks, connections, seen.conn[near], up, down), ways,
+        _offsets_table(clocks, connections, seen.conn[near], up, down), ways, others,
     )  # fmt: skip
+
+
+def _names(connections: Ends) -> npt.NDArray[np.object_]:
+    """Names of the places."""
+    return np.array([place.name for place in connections.places], object)
+
+
+def _other_places(connections: Ends, component: Int64s, members: Int64s) -> pa.ListArray:
+    """For each of these connections, by their ids, the other places that hold it; behind them an empty list.
+    `component`: by connection, the same number where they are the same one."""
+    members = members[np.argsort(component[members], kind="stable")]
+    _, group, sizes = np.unique(component[members], return_inverse=True, return_counts=True)
+    begin, size = (np.cumsum(sizes) - sizes)[group], sizes[group]
+    at = np.arange(len(members))
+    owner: list[Int64s] = [at[:0]]
+    other: list[Int64s] = [at[:0]]
+    for step in range(1, int(sizes.max(initial=0))):
+        more = at[size > step]
+        owner.append(more)
+        other.append((begin[more] + (more - begin[more] + step) % size[more]).astype(np.int64))
+    of, held = (members[np.concatenate(parts)] for parts in (owner, other))
+    apart = connections.place[of] != connections.place[held]
+    of, held = of[apart], held[apart]
+    order = np.lexsort((connections.id[held], connections.place[held], connections.id[of]))
+    ids, of, held = np.unique(connections.id[members]), connections.id[of][order], held[order]
+    captures, interfaces = (
+        pa.array([getattr(place, name) for place in connections.places], TEXT).take(pa.array(connections.place[held]))
+        for name in Place._fields
+    )
+    offsets = np.append(np.searchsorted(of, ids), [len(of), len(of)]).astype(np.int32)
+    ids_there = connection_ids(connections.id[held])
+    places = pa.StructArray.from_arrays([captures, interfaces, ids_there], fields=list(PLACES.value_type))
+    return pa.ListArray.from_arrays(offsets, places, type=PLACES)
 
 
 def _components(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> Int64s:
@@ -177,9 +230,9 @@ def _components(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s])
     place = mixed(*connections.endpoints.T)[seen.conn[named]]
     met = []
     for one in (key, mixed(key.view(np.int64), place.view(np.int64))):  # behind NAT addresses differ
-        order = np.lexsort((connections.capture[seen.conn[named]], one))
+        order = np.lexsort((connections.place[seen.conn[named]], one))
         conn, code = seen.conn[named][order], one[order]
-        same = (code[1:] == code[:-1]) & (connections.capture[conn[1:]] != connections.capture[conn[:-1]])
+        same = (code[1:] == code[:-1]) & (connections.place[conn[1:]] != connections.place[conn[:-1]])
         met.append(np.unique(np.stack([conn[:-1][same], conn[1:][same]]), axis=1, return_counts=True))
     first, second = np.concatenate([pairs for pairs, _ in met], axis=1)
     counts = np.concatenate([count for _, count in met])
@@ -189,7 +242,7 @@ def _components(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s])
     with_twin = np.zeros(len(connections), np.bool_)
     with_twin[first[alike]] = with_twin[second[alike]] = True
     alone = ~with_twin[first] & ~with_twin[second]
-    taken = alike | (alone & (began | (counts >= LEAST)))
+    taken = alike | began | (alone & (counts >= LEAST))
     if (taken & ~alike).any():  # two ClusterIds are two connections
         clusters = cluster_of()
         own, other = clusters[first], clusters[second]
@@ -267,7 +320,7 @@ def _nearness(conn: Int64s, group: Int64s, between: Int64s, connections: Ends) -
     count = np.bincount(conn[counted], minlength=size)
     lasted = np.where(count > 0, total / np.maximum(count, 1), -1)
     used = np.unique(conn)
-    names = np.unique(np.array(connections.captures, object)[connections.capture[used]], return_inverse=True)[1]
+    names = np.unique(_names(connections)[connections.place[used]], return_inverse=True)[1]
     order = np.lexsort((connections.id[used], names, -lasted[used]))
     rank = np.zeros(size, np.int64)
     rank[used[order]] = np.arange(len(used))
@@ -283,7 +336,7 @@ def _first_of(group: Int64s, keys: tuple[Int64s | Flags, ...]) -> Int64s:
 
 def _ways(seen: Seen, connections: Ends, near: Int64s, far: Int64s) -> tuple[Int64s, list[_Clocks]]:
     """What each request took from the near sight to the far one, ns, and the clocks of each two captures."""
-    of, to = (connections.capture[seen.conn[one]].astype(np.int64) for one in (near, far))
+    of, to = (connections.place[seen.conn[one]].astype(np.int64) for one in (near, far))
     low, high = np.minimum(of, to), np.maximum(of, to)
     up = np.full(len(near), NULL_TIME, np.int64)
     found = []
@@ -338,10 +391,10 @@ def _offsets_table(found: list[_Clocks], connections: Ends, conn: Int64s, up: In
     """The table `clock_offsets`; `conn`, `up` and `down` of all exchanges that were measured."""
     made = [
         (
-            connections.captures[one.first], connections.captures[one.second], len(np.unique(conn[one.rows])),
+            *(connections.places[place].name for place in (one.first, one.second)), len(np.unique(conn[one.rows])),
             len(one.rows), -one.begun / 1e6, -one.drift, max(one.least, 0.0) / 2e6,
             float(np.median(up[one.rows])) / 1e6, float(np.median(down[one.rows])) / 1e6,
-            f"{connections.captures[one.first]}{SEPARATOR}",
+            f"{connections.places[one.first].capture}{SEPARATOR}",
         )
         for one in found
     ]  # fmt: skip

@@ -1,9 +1,9 @@
 """What the captures of a job have in common, as `kdissect.engine.sights` finds it on one machine.
 
 Two jobs, a task for a capture or for some small ones: packets' headers are looked at for flows that several captures
-have; only where there are any, their exchanges are. What both give comes to the driver, and from there to all tasks
-that decode: some 120 bytes an exchange that several captures have. Captures that only Spark can read are left as they
-are.
+have; only where there are any, their exchanges are. A capture by itself takes one task, and only where it has several
+interfaces. What is found comes to the driver, and from there to all tasks that decode: some 120 bytes an exchange that
+several captures have. Captures that only Spark can read are left as they are.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import pyarrow as pa
 from kdissect.analysis.both_ends import WAYS
 from kdissect.engine.common import Common
 from kdissect.engine.settings import Settings
+from kdissect.engine.sights.interfaces import OneSight, Views, interfaces
+from kdissect.engine.sights.one_file import sights_of_interfaces
 from kdissect.engine.sights.shared_flows import Hashes, Look, in_common, looked_at
 from kdissect.engine.sights.survey import clusters_of, nothing_seen, put_together, seen_in
 from kdissect.problems import CaptureError
@@ -50,10 +52,16 @@ def with_common(plan: Plan, each: Each) -> Joined:
     """The plan, with what its captures have in common."""
     near = [number for number, source in enumerate(plan.sources) if not source.remote]
     nothing = Joined(plan, [""] * len(plan.sources))
-    if len(near) < 2:
-        return nothing
     settings = replace(plan.settings, common=Common(given=True))
     named = [plan.sources[number] for number in near]
+    if len(plan.sources) == len(near) == 1 and len(interfaces(named[0].capture())) > 1:
+        (one,) = each(range(1), partial(_seen_by_interfaces, named, settings))
+        if one is None:
+            return nothing
+        common = Common(_lean(one[0]), given=True, one_sight=partial(OneSight, views=one[1]))
+        return Joined(replace(plan, settings=replace(settings, common=common)), [_hash_sights(one[0], one[0].ids)])
+    if len(near) < 2:
+        return nothing
     tasks = together([sum(source.sizes) for source in named])
     shared = in_common(_one_by_one(each, tasks, partial(_looked_at, named, settings)))
     if not any(map(len, shared)):
@@ -80,7 +88,8 @@ def _hash_sights(sights: Sights, ids: Ids) -> str:
     parts = [sights.ids[mine], sights.gone[mine], sights.hidden[mine]]
     parts += [sights.ids[of[rows]], sights.keys[rows] & ((1 << CONNECTION) - 1), measure == GONE]
     parts += [column[measured] for column in (sights.network, sights.queued, sights.up, sights.down)]
-    return blake2b(b"".join(part.tobytes() for part in parts), digest_size=12).hexdigest()
+    others = repr(sights.others.take(pa.array(np.flatnonzero(mine))).to_pylist()).encode()
+    return blake2b(b"".join([*(part.tobytes() for part in parts), others]), digest_size=12).hexdigest()
 
 
 def _one_by_one(each: Each, tasks: Sequence[Sequence[int]], work: Callable[[int], Any]) -> list[Any]:
@@ -106,6 +115,13 @@ def _seen_in(sources: Sequence[Source], shared: Sequence[Hashes], settings: Sett
         return seen_in(capture, shared[number], settings)
     except CaptureError:
         return nothing_seen(capture)
+
+
+def _seen_by_interfaces(sources: Sequence[Source], settings: Settings, number: int) -> tuple[Sights, Views] | None:
+    try:
+        return sights_of_interfaces(sources[number].capture(), settings)
+    except CaptureError:
+        return None
 
 
 def _clusters_of(sources: Sequence[Source], settings: Settings, number: int) -> dict[int, int]:

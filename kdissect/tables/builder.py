@@ -353,7 +353,9 @@ class TableBuilder:
             wanted = kept if wanted is None else wanted & kept
         for name in self.columns:
             if name == "connections":
-                for table in connections_tables(self.directory, self.clients, self.working_columns(name), wanted):
+                for table in connections_tables(
+                    self.directory, self.clients, self.working_columns(name), wanted, self.sights
+                ):
                     yield name, table
             elif name == "producers":
                 yield name, self._recorder.producers()

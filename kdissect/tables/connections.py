@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,13 @@ import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import END_REASONS, NETWORK_KINDS, NULL_TIME
 from kdissect.tables.clients import NEVER, Clients, told
-from kdissect.tables.declaration.model import MS
+from kdissect.tables.declaration.model import MS, PLACES
 from kdissect.tables.identity import Directory, connection_ids, dictionary, unresolved_host
 from kdissect.tables.nest import Int64s, optional
 from kdissect.tables.table_block import Column, code, count, flag, instant
+
+if TYPE_CHECKING:
+    from kdissect.tables.sights import Sights
 
 PIECE = 1 << 16
 """Rows made at a time: some tens of MB."""
@@ -23,17 +26,21 @@ SORTED = 1 << 14
 
 
 def connections_tables(
-    directory: Directory, clients: Clients, names: Sequence[str], wanted: npt.NDArray[np.bool_] | None = None
+    directory: Directory,
+    clients: Clients,
+    names: Sequence[str],
+    wanted: npt.NDArray[np.bool_] | None = None,
+    sights: Sights | None = None,
 ) -> Iterator[pa.Table]:
     """These columns of all connections of a run, or those `wanted`, in order of (started_at, connection_id), in pieces,
-    at least one. `broker` is not resolved yet."""
+    at least one. `broker` is not resolved yet. `sights`: connections that several places hold."""
     table = directory.connections
     size = len(table)
     rows = _in_order(table.started[:size], table.id[:size])
     if wanted is not None:
         rows = rows[wanted[rows]]
     for first in range(0, max(len(rows), 1), PIECE):
-        made = columns(directory, clients, rows[first : first + PIECE].astype(np.int64))
+        made = columns(directory, clients, rows[first : first + PIECE].astype(np.int64), sights)
         yield pa.table({name: made[name]() for name in names})
 
 
@@ -60,7 +67,7 @@ def _in_order(started: Int64s, ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.in
     return rows
 
 
-def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, Column]:
+def columns(directory: Directory, clients: Clients, rows: Int64s, sights: Sights | None = None) -> dict[str, Column]:
     """The columns of `connections` for these rows of the run's."""
     table = directory.connections
     client_id = clients.client_id.codes(rows)
@@ -112,6 +119,7 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
         "client_rtt_ms": lambda: _round_trip(table.client_rtt_ns[rows]),
         "rtt_kind": lambda: dictionary(table.rtt_kind[rows], NETWORK_KINDS),
         "lost_segments": lambda: count(table.lost_segments[rows]),
+        "sights": lambda: _other_places(sights, table.id[rows]),
         "exchanges": lambda: count(table.exchanges[rows]),
         "problems": lambda: count(table.problems[rows]),
     }
@@ -120,6 +128,12 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
 def _ended(started: Int64s, lasted: Int64s) -> Int64s:
     """Times of last packets; a first one without a time lies at the epoch."""
     return np.where(lasted < 0, NULL_TIME, np.where(started == NULL_TIME, 0, started) + lasted)
+
+
+def _other_places(sights: Sights | None, ids: npt.NDArray[np.uint64]) -> pa.ListArray:
+    if sights is None:
+        return pa.ListArray.from_arrays(np.zeros(len(ids) + 1, np.int32), pa.array([], PLACES.value_type), type=PLACES)
+    return sights.other_places(ids)
 
 
 def _round_trip(noted: Int64s) -> pa.Array:

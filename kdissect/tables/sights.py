@@ -71,6 +71,8 @@ class Sights(NamedTuple):
     """The table `clock_offsets`."""
     ways: pa.Table
     """What `kdissect.analysis.both_ends.WAYS` says, a row for each exchange that was measured."""
+    others: pa.ListArray
+    """By connection, the other places that hold it (`PLACES`), and no places behind them."""
 
     def of(self, done: Completed, connections: Connections) -> Completed:
         """A block's exchanges without those that are told by another sight, the others with what was measured."""
@@ -105,3 +107,8 @@ class Sights(NamedTuple):
         table.exchanges[:size] -= np.where(mine, self.gone[place], 0).astype(table.exchanges.dtype)
         kept: Flags = ~(mine & self.hidden[place])
         return kept
+
+    def other_places(self, ids: Ids) -> pa.ListArray:
+        """For each of these connections, the other places that hold it; an empty list for none."""
+        place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return self.others.take(pa.array(np.where(self.ids[place] == ids, place, len(self.ids))))

@@ -71,6 +71,17 @@ def translated(source: Path, target: Path) -> Path:
     return changed(source, target, change)
 
 
+def other_places(connections: pa.Table) -> dict[str, list[tuple[str, str | None, str]]]:
+    """By connection id, the column `sights`."""
+    return {row["connection_id"]: [tuple(place.values()) for place in row["sights"]] for row in connections.to_pylist()}
+
+
+def connection_ids(path: Path, *columns: str) -> dict[tuple[Any, ...], str]:
+    """The ids of a capture's connections when it is read alone, by these columns."""
+    rows = kdissect.open(path).table("connections", ["connection_id", *columns]).to_pylist()
+    return {tuple(row[name] for name in columns): row["connection_id"] for row in rows}
+
+
 def column(table: pa.Table, name: str) -> Any:
     return table[name].to_numpy(zero_copy_only=False)
 
@@ -95,6 +106,11 @@ def test_both_ends_of_a_wire_whose_way_up_became_slow(
     for name, table in alone.items():  # no row twice, and each as the client's file has it
         ids = next(one for one in ("exchange_id", "connection_id") if one in table.column_names)
         assert sorted(found[name][ids].to_pylist()) == sorted(table[ids].to_pylist()), name
+    there = connection_ids(broker, "client_ip", "client_port")
+    here = connection_ids(CLIENT, "client_ip", "client_port")
+    assert other_places(found["connections"]) == {
+        here[client]: [("broker.pcap", None, there[client])] for client in here
+    }
     exchanges = found["exchanges"]
     assert exchanges["latency_ms"].equals(alone["exchanges"]["latency_ms"])
     assert set(exchanges["network_kind"].to_pylist()) == {"both_ends"}
@@ -120,7 +136,12 @@ def test_both_ends_of_a_wire_whose_way_up_became_slow(
 def test_behind_nat(tmp_path: Path, alone: dict[str, pa.Table]) -> None:
     """Other addresses and ports, the same sequence numbers."""
     outside = translated(CLIENT, tmp_path / "inside.pcap")
-    found = kdissect.open([outside, BROKER]).tables(["exchanges", "clock_offsets"])
+    found = kdissect.open([outside, BROKER]).tables(["exchanges", "connections", "clock_offsets"])
+    places = other_places(found["connections"])
+    assert places.keys() == set(connection_ids(outside, "client_port").values())
+    assert {place for places in places.values() for place in places} == {
+        (BROKER.name, None, one) for one in connection_ids(BROKER, "client_port").values()
+    }
     assert found["exchanges"].num_rows == alone["exchanges"].num_rows
     assert set(found["exchanges"]["capture"].to_pylist()) == {"inside.pcap"}
     assert found["clock_offsets"]["connections"].to_pylist() == [alone["connections"].num_rows]
@@ -133,11 +154,27 @@ def test_one_capture_began_later_and_ended_earlier(tmp_path: Path, alone: dict[s
     part = tmp_path / "part.pcap"
     kdissect.open(CLIENT).cut(part, start=begin, end=end)
     for other, least in ((BROKER, 1), (CLIENT, 0)):
-        found = kdissect.open([part, other]).table("exchanges", ["capture", "status", "client_port", "correlation_id"])
+        both = kdissect.open([part, other])
+        found = both.table("exchanges", ["capture", "status", "client_port", "correlation_id"])
         keys = list(zip(*(found[name].to_pylist() for name in ("client_port", "correlation_id")), strict=True))
         assert len(keys) == len(set(keys)) == alone["exchanges"].num_rows
         assert set(found["status"].to_pylist()) == set(alone["exchanges"]["status"].to_pylist())
         assert len(set(found["capture"].to_pylist())) >= 1 + least
+        connections = both.table("connections")
+        places = other_places(connections)
+        both_told = {one for named in places.values() for _, _, one in named} & places.keys()
+        assert len(both_told) >= 2 * least
+        assert all(one in {told for _, _, told in places[places[one][0][2]]} for one in both_told)
+
+
+def test_three_places_that_hold_a_connection(tmp_path: Path) -> None:
+    """Each of the two that are not told is named, in the order of the captures."""
+    middle = translated(BROKER, tmp_path / "middle.pcap")
+    connections = kdissect.open([middle, BROKER, CLIENT]).table("connections")
+    assert connections.num_rows == len(connection_ids(CLIENT, "client_port"))
+    assert set(connections["capture"].to_pylist()) == {CLIENT.name}
+    for places in other_places(connections).values():
+        assert [capture for capture, _, _ in places] == ["middle.pcap", BROKER.name]
 
 
 def test_a_copy_is_the_same_capture(tmp_path: Path) -> None:
@@ -209,7 +246,7 @@ def test_both_ends_in_one_file(tmp_path: Path, alone: dict[str, pa.Table], later
     seen = [(time, 0, data) for time, data in packets_of(CLIENT)]
     seen += [(time, 1, data) for time, data in packets_of(BROKER, later_ms * 1_000_000)]
     merged = tmp_path / "merged.pcapng"
-    merged.write_bytes(written(sorted(seen, key=lambda row: row[0])))
+    merged.write_bytes(written(sorted(seen, key=lambda row: row[0]), names=("eth0",)))
     capture = kdissect.open(merged)
     found = capture.tables(["exchanges", "connections", "clock_offsets"])
     exchanges = found["exchanges"]
@@ -224,6 +261,10 @@ def test_both_ends_in_one_file(tmp_path: Path, alone: dict[str, pa.Table], later
     assert 0.3 <= np.median(column(exchanges, "network_down_ms")[late]) <= 0.5
     (row,) = found["clock_offsets"].to_pylist()
     assert row["offset_ms"] == pytest.approx(-later_ms, abs=0.2)
+    assert (row["first"], row["second"]) == ("merged.pcapng, interface eth0", "merged.pcapng, interface 1")
+    places = [place for places in other_places(found["connections"]).values() for place in places]
+    assert len({one for _, _, one in places} - set(found["connections"]["connection_id"].to_pylist())) == len(places)
+    assert [place[:2] for place in places] == [("merged.pcapng", "1")] * found["connections"].num_rows
     shown = capture.show(exchanges["exchange_id"][-1].as_py())
     assert len(shown) == 1
 

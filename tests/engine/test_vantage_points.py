@@ -54,10 +54,12 @@ def test_copies_in_one_capture_count_once() -> None:
     assert sum(twice["connections"]["duplicated_packets"].to_pylist()) > 0
 
 
-def written(seen: list[Seen], links: tuple[int, ...] = (1, 1)) -> bytes:
-    """A pcapng file with these interfaces."""
-    nanoseconds = option(9, b"\x09")
-    blocks = [section(), *(interface(link=link, options=nanoseconds) for link in links)]
+def written(seen: list[Seen], links: tuple[int, ...] = (1, 1), names: tuple[str, ...] = ()) -> bytes:
+    """A pcapng file with these interfaces; the first ones have names."""
+    options = [option(2, name.encode()) for name in names] + [b""] * (len(links) - len(names))
+    blocks = [section()]
+    for link, named in zip(links, options, strict=True):
+        blocks.append(interface(link=link, options=named + option(9, b"\x09")))
     return b"".join([*blocks, *(enhanced(time, data, number=number) for time, number, data in seen)])
 
 

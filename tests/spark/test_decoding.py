@@ -12,6 +12,7 @@ import pytest
 import kdissect
 from kdissect.engine.capture import MADE
 from kdissect.spark.stages import analysing, lots
+from tests.analysis.test_both_ends import packets_of
 from tests.capture.build import read_pcap
 from tests.engine.record_captures import packets
 from tests.engine.test_vantage_points import lagging, written
@@ -166,6 +167,18 @@ def test_interfaces_of_one_file(captures: Path, tmp_path: Path, simulate: Any, e
     path = tmp_path / "both.pcapng"
     path.write_bytes(written(lagging(read_pcap(captures / "base.pcap"), lag)))
     equal(simulate(path, 3, list(MADE)), kdissect.open(path).tables())
+
+
+def test_both_ends_in_one_file(captures: Path, simulate: Any, equal: Any, tmp_path: Path) -> None:
+    """Two interfaces that saw the same connections at different places, as on one machine."""
+    ends = [captures / "stories" / f"net_delay_{end}.pcap.zst" for end in ("client", "broker")]
+    seen = [(time, number, data) for number, end in enumerate(ends) for time, data in packets_of(end)]
+    path = tmp_path / "both.pcapng"
+    path.write_bytes(written(sorted(seen), names=("eth0", "eth1")))
+    names = ["exchanges", "connections", "clock_offsets"]
+    expected = kdissect.open(path).tables(names)
+    assert expected["clock_offsets"].num_rows == 1
+    equal(simulate(path, 3, names), expected)
 
 
 def test_connections_that_two_captures_saw(captures: Path, simulate: Any, equal: Any, tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def test_what_the_engine_counted():
         "client_rtt_ms": 0.03,
         "rtt_kind": "proven",
         "lost_segments": 7,
+        "sights": [],
         "exchanges": 4,
         "problems": 6,
         "cluster": None,

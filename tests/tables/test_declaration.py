@@ -10,7 +10,7 @@ CONTRACT = {
     "start_seen, end_reason, is_kafka, protocol, client_id, client_software_name, client_software_version, group_id, "
     "sasl_mechanism, principal, tls, packets, bytes, retransmitted_bytes, duplicated_packets, out_of_order_packets, "
     "missing_bytes, zero_window_ms, rtt_ms, rtt_min_ms, rtt_max_ms, client_rtt_ms, rtt_kind, lost_segments, "
-    "exchanges, problems",
+    "sights, exchanges, problems",
     "exchanges": "exchange_id, connection_id, capture, client_ip, client_port, broker_ip, broker_port, broker, "
     "api_key, api, "
     "api_version, correlation_id, client_id, status, error_code, error, error_count, request_first_at, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from kdissect.engine.sights.shared_flows import Hashes
 
 Words = npt.NDArray[np.int64]
+Order = Literal["big", "little"]
 HEAD = 1 << 16
 """Bytes of a file in which its interfaces are looked for: they are described before the first packet."""
 INTERFACE, PACKETS = 1, (2, 3, 6)
 """Types of pcapng blocks."""
+NAME = 2
+"""The option of an interface's block that has its name (if_name)."""
 
 
 class Views(NamedTuple):
@@ -55,14 +58,15 @@ class OneSight:
         return self._views.rows(self._segments.scan(block), self._segments.flows)
 
 
-def interfaces(capture: CaptureSet) -> int:
-    """How many interfaces a capture's first file describes before its first packet; 0 for what is no pcapng file."""
+def interfaces(capture: CaptureSet) -> list[str]:
+    """The interfaces that a capture's first file describes before its first packet, by name, or by number where they
+    have none; empty for a file that is no pcapng."""
     if not capture.members[0].regular:
-        return 0
+        return []
     try:
         stream = capture.members[0].open()
     except CaptureError:  # told where it is read
-        return 0
+        return []
     try:
         data = np.zeros(HEAD, np.uint8)
         head = data[: stream.readinto(memoryview(data))].tobytes()
@@ -70,12 +74,26 @@ def interfaces(capture: CaptureSet) -> int:
         stream.close()
     form = recognise(head)
     if form is None or form.name != "pcapng":
-        return 0
-    order, at, found = "big" if form.big else "little", 0, 0
+        return []
+    order: Order = "big" if form.big else "little"
+    at = 0
+    found: list[str] = []
     while at + 8 <= len(head):
-        kind, size = (int.from_bytes(head[at + o : at + o + 4], order) for o in (0, 4))  # type: ignore[arg-type]
+        kind, size = (int.from_bytes(head[at + o : at + o + 4], order) for o in (0, 4))
         if kind in PACKETS or size < 12:
             break
-        found += kind == INTERFACE
+        if kind == INTERFACE:
+            found.append(_name(head[at + 16 : at + size - 4], order) or str(len(found)))
         at += size
     return found
+
+
+def _name(options: bytes, order: Order) -> str:
+    """The name in the options of an interface's block; "" for none."""
+    at = 0
+    while at + 4 <= len(options):
+        code, size = (int.from_bytes(options[at + o : at + o + 2], order) for o in (0, 2))
+        if code == NAME:
+            return options[at + 4 : at + 4 + size].decode(errors="replace")
+        at += 4 + size + -size % 4
+    return ""

@@ -14,16 +14,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from kdissect.analysis.both_ends import LEAST, Ends
-from kdissect.capture import CaptureSet
+from kdissect.analysis.both_ends import LEAST, Ends, Place
+from kdissect.capture import Block, CaptureSet
+from kdissect.capture.pcap import LINK, NUMBER
 from kdissect.engine.readahead import read
 from kdissect.engine.settings import Settings
-from kdissect.engine.sights.interfaces import Views
+from kdissect.engine.sights.interfaces import Views, interfaces
 from kdissect.engine.sights.shared_flows import Hashes, hashes
 from kdissect.engine.sights.survey import put_together, seen_in
 from kdissect.engine.timings import Timings
 from kdissect.net.scanner import Scanner
-from kdissect.net.segment import FLOW, VIEW, WIRE
+from kdissect.net.segment import FILE_SHIFT, FLOW, PACKET, VIEW, WIRE
 from kdissect.tables.sights import Sights
 
 Words = npt.NDArray[np.int64]
@@ -37,7 +38,8 @@ MOST = 8
 
 def sights_of_interfaces(capture: CaptureSet, settings: Settings) -> tuple[Sights, Views] | None:
     """What two interfaces of a capture saw at different places; None where that is nothing."""
-    views = _views(capture, settings)
+    views, interface = _views(capture, settings)
+    names = interfaces(capture)
     pairs = [
         (np.intersect1d(views[one], views[other]), one, other) for one, other in combinations(list(views)[:MOST], 2)
     ]
@@ -45,9 +47,11 @@ def sights_of_interfaces(capture: CaptureSet, settings: Settings) -> tuple[Sight
     if not len(shared):
         return None
     parts = []
-    for number, view in enumerate(both, 1):
+    for view in both:
         seen, ends = seen_in(capture, shared, settings, view)
-        parts.append((seen, replace(ends, captures=[f"{capture.name}, interface {number}"])))
+        number = interface[view]
+        name = names[number] if number < len(names) else str(number)
+        parts.append((seen, replace(ends, places=[Place(capture.name, name)])))
     found = put_together(parts)
     if found is None or found.ways.num_rows < LEAST:
         return None
@@ -73,10 +77,28 @@ def _flows(ends: Ends, found: Sights) -> Hashes:
     return np.unique(hashes(rows))
 
 
-def _views(capture: CaptureSet, settings: Settings) -> dict[int, Hashes]:
-    """By viewpoint, the flows that were seen there with payload in both directions; the viewpoint with most first."""
+class _Viewpoints(Scanner):
+    """A scanner that notes of which interface each viewpoint is."""
+
+    def __init__(self, capture: CaptureSet, settings: Settings) -> None:
+        super().__init__(capture, settings.after, settings.before)
+        self.interface: dict[int, int] = {}
+
+    def scan(self, block: Block) -> Words:
+        """See Scanner."""
+        interfaces, numbers = block.packets[:, LINK] >> 16, block.packets[:, NUMBER].copy()
+        segments = super().scan(block)
+        for view, at in zip(*np.unique(segments[:, VIEW], return_index=True), strict=True):
+            number = segments[at, PACKET] & ((1 << FILE_SHIFT) - 1)
+            self.interface.setdefault(int(view), int(interfaces[np.searchsorted(numbers, number)]))
+        return segments
+
+
+def _views(capture: CaptureSet, settings: Settings) -> tuple[dict[int, Hashes], dict[int, int]]:
+    """By viewpoint, the flows that were seen there with payload in both directions, the viewpoint with most first; and
+    the number of its interface."""
     quiet = replace(settings, progress=None, timings=Timings())
-    window, scanner = capture.window(), Scanner(capture, settings.after, settings.before)
+    window, scanner = capture.window(), _Viewpoints(capture, settings)
     met: list[Words] = [np.zeros((0, 2), np.int64)]
     with read(capture, window, scanner, quiet) as reading:
         for segments in reading:
@@ -87,4 +109,4 @@ def _views(capture: CaptureSet, settings: Settings) -> dict[int, Hashes]:
     both = (rows[1:, 0] == rows[:-1, 0]) & (rows[1:, 1] == rows[:-1, 1] + 1) & (rows[1:, 1] & 1 == 1)
     rows = rows[1:][both]
     found = {int(view): table[np.unique(rows[rows[:, 0] == view, 1] >> 1)] for view in np.unique(rows[:, 0])}
-    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
+    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))), scanner.interface

@@ -25,7 +25,7 @@ def find_sights(captures: Sequence[CaptureSet], settings: Settings) -> Sights | 
         from kdissect.engine.sights.survey import surveyed
 
         common.found = surveyed(captures, settings)
-    elif captures and settings.follow is None and interfaces(captures[0]) > 1:
+    elif captures and settings.follow is None and len(interfaces(captures[0])) > 1:
         from kdissect.engine.sights.one_file import sights_of_interfaces
 
         found = sights_of_interfaces(captures[0], settings)

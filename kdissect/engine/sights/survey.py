@@ -14,7 +14,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.analysis.both_ends import ENDPOINTS, Ends, Seen, sights
+from kdissect.analysis.both_ends import ENDPOINTS, Ends, Place, Seen, sights
 from kdissect.arrays.arrow import encoded
 from kdissect.capture import CaptureSet
 from kdissect.engine.books import Books
@@ -97,8 +97,8 @@ def put_together(
         return None
     of = np.repeat(np.arange(len(parts)), np.diff(first))
     ends = [np.concatenate([getattr(one, name) for _, one in parts]) for name in ("id", "endpoints", "isn")]
-    names = [name for _, one in parts for name in one.captures]
-    return sights(Seen(*columns), Ends(names, ends[0], of, *ends[1:]), cluster_of)
+    places = [place for _, one in parts for place in one.places]
+    return sights(Seen(*columns), Ends(places, ends[0], of, *ends[1:]), cluster_of)
 
 
 @dataclass(slots=True)
@@ -160,5 +160,6 @@ class _Onlooker(CaptureFiles):
         for number, begun in self._isn:
             isn[number] = begun
         endpoints = np.stack([getattr(connections, name)[:size].astype(np.int64) for name in ENDPOINTS], axis=1)
-        ends = Ends(connections.captures, connections.id[:size].copy(), np.zeros(size, np.int64), endpoints, isn)
+        places = [Place(name) for name in connections.captures]
+        ends = Ends(places, connections.id[:size].copy(), np.zeros(size, np.int64), endpoints, isn)
         return Seen(conn, n, orphan == 1, *rest), ends

@@ -52,6 +52,9 @@ CONNECTIONS = table(
     Column("rtt_kind", m.TEXT, "How the last one to the broker was found: handshake, ack (of acknowledgements), "
            "bound (at most), proven (it rose: acknowledgements came later than any host delays them)."),
     Column("lost_segments", m.COUNT, "Segments sent again, both directions."),
+    Column("sights", m.PLACES, "The other places that hold it: captures given together, or interfaces of one pcapng "
+           "(interface: its name or number; null where a capture counts as one place), each with the id that the "
+           "connection has there; an empty list for none."),
     Column("exchanges", m.COUNT, "Rows of `exchanges` of this connection."),
     Column("problems", m.COUNT, "Rows of `problems` of this connection.", reads=frozenset([Gathering.RECORDS])),
     made=By.END,

@@ -31,6 +31,11 @@ TEXTS = pa.list_(pa.field("item", TEXT))
 OFFSETS = pa.list_(pa.field("item", COUNT))
 CODES = pa.list_(pa.field("item", CODE))
 HEADERS = pa.list_(pa.field("item", pa.struct([pa.field("key", TEXT), pa.field("value", BINARY)])))
+PLACES = pa.list_(
+    pa.field(
+        "item", pa.struct([pa.field("capture", TEXT), pa.field("interface", TEXT), pa.field("connection_id", TEXT)])
+    )
+)
 ASSIGNMENT = pa.list_(
     pa.field(
         "item",
