@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kdissect.problems import UsageError
+from kdissect.spark.writing.file_system import HadoopFiles
+from kdissect.tables.declaration import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,19 +81,18 @@ def views(
     *,
     form: str = "parquet",
 ) -> list[str]:
-    """Make temporary views of the session, as far as their tables are there; their names.
+    """Make temporary views of the session, as far as their tables are there; the names of those of VIEWS.
 
     `latency_by_part` (by hour, broker and API, the parts of the time as in docs/times.md), `latency_by_hold`,
     `sessions_by_hour`, `findings_by_day`, `lag_by_hour` (by topic and client). `tables`: a folder that `kdissect spark`
     or `write` has written, in the format `form`; a mapping such as `dissect` returns; None: tables of these names in
-    the session's catalog. Tables of the first two become views of their own names too. Times are in the session's time
-    zone. Raises UsageError where no table is there that a view reads.
+    the session's catalog. All tables of the first two become views of their own names too. Times are in the session's
+    time zone. Raises UsageError where no table is there.
     """
     from pyspark.errors import AnalysisException
 
-    needed = dict.fromkeys(name for names, _ in VIEWS.values() for name in names)
     there: set[str] = set()
-    for name in needed:
+    for name in _named(spark, tables):
         try:
             if isinstance(tables, Mapping):
                 frame = tables[name]
@@ -99,15 +100,24 @@ def views(
                 frame = spark.table(name)
             else:
                 frame = spark.read.format(form).load(f"{os.fspath(tables).rstrip('/')}/{name}")
-        except (KeyError, AnalysisException):
+        except AnalysisException:
             continue
         if tables is not None:
             frame.createOrReplaceTempView(name)
         there.add(name)
+    if not there:
+        raise UsageError("no table is there of those that kdissect spark writes")
     made = [name for name, (reads, _) in VIEWS.items() if there.issuperset(reads)]
-    if not made:
-        raise UsageError(f"no table is there that a view reads: {', '.join(needed)}")
     for name in made:
         reads, query = VIEWS[name]
         spark.sql(query.format(**{table: f"`{table}`" for table in reads})).createOrReplaceTempView(name)
     return made
+
+
+def _named(spark: SparkSession, tables: str | os.PathLike[str] | Mapping[str, DataFrame] | None) -> list[str]:
+    """Tables that may be there, in the declaration's order: those of a mapping, or of a folder that it can list
+    (Spark writes a traceback for a folder that is not there); else all."""
+    if tables is None or (not isinstance(tables, Mapping) and getattr(spark, "_jvm", None) is None):
+        return list(TABLES)
+    names = set(tables) if isinstance(tables, Mapping) else set(HadoopFiles(spark).names(os.fspath(tables)))
+    return [name for name in TABLES if name in names]

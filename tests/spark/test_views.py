@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import kdissect
 import kdissect.spark
 from kdissect.problems import UsageError
+from kdissect.spark.job import prepare
 from kdissect.spark.views import VIEWS
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import ROOT
@@ -46,6 +48,49 @@ def test_views_and_the_dashboard(spark: Any, captures: Path) -> None:
         spark.sql(panel).collect()
     with pytest.raises(UsageError, match="no table is there"):
         kdissect.spark.views(spark, {})
+
+
+QUERIED = ("k4_session_eviction", "k4_fetch_sessions_raw", "k4_transactions", "base")
+READ = (
+    "exchanges", "connections", "fetches", "fetch_partitions", "produce_partitions", "fetch_sessions", "list_offsets",
+    "producer_ids", "offset_commits", "deliveries", "transactions", "findings",
+)  # fmt: skip
+
+
+def test_ten_queries_to_begin_with(spark: Any, captures: Path, tmp_path: Path) -> None:
+    """Each statement of docs/spark.md, on written tables."""
+    paths = [captures / f"{name}.pcap" for name in QUERIED]
+    kdissect.spark.write(prepare(paths, READ).on(spark, placed=True), str(tmp_path))
+    kdissect.spark.views(spark, tmp_path)
+    queries = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL)
+    assert len(queries) == 10
+    latency, evictions, epochs, asked, errors, lag, deliveries, open_longest, unanswered, month = (
+        [row.asDict() for row in spark.sql(query).collect()] for query in queries
+    )
+    local = kdissect.open(paths).tables(READ)
+    rows = {name: table.to_pylist() for name, table in local.items()}
+    assert {row["topic"] for row in latency} >= {row["topic"] for row in rows["deliveries"]}
+    evicted = Counter(row["broker"] for row in rows["fetch_sessions"] if row["end_reason"] == "evicted")
+    assert [(row["broker"], row["evicted"], row["caused_by"]) for row in evictions] == [
+        ("1", evicted["1"], "raw-evict-more")
+    ]
+    wrong = Counter(row["epoch_status"] for row in rows["fetches"])
+    assert wrong["gap"] > 0
+    found = Counter[str]()
+    for row in epochs:
+        found[row["epoch_status"]] += row["fetches"]
+    assert found == {status: wrong[status] for status in ("gap", "not_captured")}
+    assert sum(row["requests"] for row in asked if row["api"] == "InitProducerId") == len(rows["producer_ids"])
+    asking = {row["exchange_id"] for row in rows["list_offsets"]}
+    assert sum(row["requests"] for row in asked if row["api"] == "ListOffsets") == len(asking)
+    assert sum(row["exchanges"] for row in errors) == sum((row["error_count"] or 0) > 0 for row in rows["exchanges"])
+    assert {row["group_id"] for row in lag} == {row["group_id"] for row in rows["offset_commits"]}
+    read = [row for row in rows["deliveries"] if not row["is_follower"]]
+    assert sum(row["deliveries"] for row in deliveries) == len(read)
+    assert open_longest[0]["open_ms"] == max(row["open_ms"] or 0 for row in rows["transactions"])
+    silent = sum(row["status"] == "unanswered" for row in rows["exchanges"])
+    assert sum(row["unanswered"] for row in unanswered) == silent > 0
+    assert sum(row["exchanges"] for row in month) == len(rows["exchanges"])
 
 
 def test_messages(spark: Any, captures: Path) -> None:
