@@ -324,13 +324,19 @@ class Stage:
         """The exchanges whose hold is known: Fetch and Produce wait for their rows in the tables `told`. `apart`: no
         rows of `produces` were made of these, see `awaits_rows`."""
         from kdissect.analysis.exchange_keys import keys_of
-        from kdissect.analysis.holds.exchange_holds import hold_codes, hold_columns, name_apart, told_holds
+        from kdissect.analysis.holds.exchange_holds import (
+            exchange_holds,
+            hold_columns,
+            name_apart,
+            no_waits,
+            told_holds,
+        )
 
         assert self._throttled is not None
         given = {key: whole(table) for key, table in messages.items()}
         queue = self._exchanges
         if new.num_rows:
-            codes = hold_codes(new, named(given), self._throttled)
+            codes, waits = exchange_holds(new, named(given), self._throttled)
             api = ints(new, "api_key")
             waits_for = tuple(np.flatnonzero(api == key) for key in TOLD_ELSEWHERE)
             if ACKS_KEY in new.column_names:
@@ -338,10 +344,10 @@ class Stage:
                     name_apart(new, waits_for[1], self._throttled, codes)
                     waits_for = waits_for[0], waits_for[1][:0]
                 new = new.drop_columns([ACKS_KEY])
-            queue.append(_Held(new, keys_of(new), codes, np.full(len(codes), np.nan), waits_for))
+            queue.append(_Held(new, keys_of(new), codes, waits, waits_for))
         for where, table in enumerate(told):
             if table.num_rows:
-                keys, holds, waits = keys_of(table), told_holds(table), reals(table, "replication_ms")
+                keys, (holds, waits) = keys_of(table), told_holds(table)
                 found = at = 0
                 for block in queue:
                     count, at = block.settle(where, keys, holds, waits, at)
@@ -357,7 +363,7 @@ class Stage:
             queue.append(_Held.joined([rest for _, rest in parts]))
             done += [settled.table_with(hold_columns) for settled, _ in parts]
         if not done:
-            return with_columns(new.slice(0, 0), hold_columns(np.zeros(0, np.int8), np.zeros(0)))
+            return with_columns(new.slice(0, 0), hold_columns(np.zeros(0, np.int8), no_waits(np.zeros(0))))
         made = done[0]
         for more in done[1:]:
             made = _both(made, more)
@@ -372,7 +378,7 @@ class _Held:
     keys: tuple[Int64s, Int64s]
     codes: npt.NDArray[np.int8]
     waits: npt.NDArray[np.float64]
-    """Milliseconds that followers were waited for; NaN where unknown."""
+    """As `exchange_holds.Held` says."""
     waiting: tuple[Int64s, ...]
     """Rows whose hold is not told yet, for each of TOLD_ELSEWHERE."""
 
@@ -388,7 +394,7 @@ class _Held:
         for block in blocks[1:]:
             table = _both(table, block.table)
         codes = np.concatenate([block.codes for block in blocks])
-        waits = np.concatenate([block.waits for block in blocks])
+        waits = np.concatenate([block.waits for block in blocks], axis=1)
         keys = np.concatenate([block.keys[0] for block in blocks]), np.concatenate([block.keys[1] for block in blocks])
         first = begins(np.array([len(block.codes) for block in blocks]))[:-1].tolist()
         waiting = tuple(
@@ -422,7 +428,7 @@ class _Held:
         rows = self.waiting[where]
         at = locate((self.keys[0][rows], self.keys[1][rows]), keys)
         told = at >= 0
-        self.codes[rows[told]], self.waits[rows[told]] = holds[at[told]], waits[at[told]]
+        self.codes[rows[told]], self.waits[:, rows[told]] = holds[at[told]], waits[:, at[told]]
         self._wait(where, rows[~told])
 
     def _wait(self, where: int, rows: Int64s) -> None:
@@ -444,7 +450,7 @@ class _Held:
         parts = [
             _Held(
                 self.table.take(pa.array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
-                self.waits[rows], waiting,
+                self.waits[:, rows], waiting,
             )
             for rows, waiting in (
                 (np.flatnonzero(~rest), (none, none)),

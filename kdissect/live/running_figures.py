@@ -42,7 +42,6 @@ LIMITS = {"broker": 50, "client": 50, "topic": 50, "api": 100}
 LATENCY, BROKER, AGREED, REPLICATION, NETWORK, QUEUED, TRANSFER = range(len(PARTS))
 FETCH, PRODUCE = 1, 0
 WAITED = ("timeout", "data")
-BY_OTHERS = ("rebalance", "throttled")
 PAIRS = 512
 """Combinations of client and topic whose lag is shown, and of API and error, the first ones; the rest as `other`."""
 
@@ -193,13 +192,14 @@ class Figures:
     def _share_out(self, table: pa.Table) -> None:
         """Whose time it was within the broker: its own, the agreed wait, the followers'. Fetches: see `_fetches`."""
         at, _, _ = self._basics(table)
-        agreed = np.asarray(pc.fill_null(pc.is_in(texts(table, "hold"), pa.array(BY_OTHERS)), False))
-        broker_ms, fetch = reals(table, "broker_ms"), ints(table, "api_key", -1) == FETCH
-        followers = reals(table, "replication_ms")
+        fetch = ints(table, "api_key", -1) == FETCH
+        followers, held = reals(table, "replication_ms"), np.nan_to_num(reals(table, "throttled_ms"))
+        waited = np.nan_to_num(reals(table, "agreed_ms")) + held
+        own = reals(table, "broker_ms") - np.nan_to_num(followers) - waited
         parts = [
-            (BROKER, np.where(fetch | agreed, np.nan, broker_ms - np.nan_to_num(followers))),
+            (BROKER, np.where(fetch | ((waited > 0) & (own <= 0)), np.nan, np.maximum(own, 0.0))),
             (REPLICATION, followers),
-            (AGREED, np.where(agreed & ~fetch, broker_ms, np.nan)),
+            (AGREED, np.where(fetch | (waited == 0), np.nan, waited)),
         ]
         for name, column in COLUMN_OF.items():
             place = self.of[name].places_known(one(table, column))

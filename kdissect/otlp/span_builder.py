@@ -21,7 +21,7 @@ from kdissect.arrays.arrow import NULL_TIME
 from kdissect.otlp.operations import Operations, operations
 from kdissect.otlp.span_ids import span_id
 from kdissect.otlp.span_links import Context, Joined, SpanLinks
-from kdissect.otlp.span_times import AGREED, NAMES, THROTTLED, WAIT, SpanTimes, span_times
+from kdissect.otlp.span_times import NAMES, SpanTimes, span_times
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context as OtelContext
@@ -90,9 +90,8 @@ class SpanBuilder:
         begin, end, borders = times.begin.tolist(), times.end.tolist(), times.borders.T.tolist()
         for row, one in enumerate(exchanges.to_pylist()):
             if begin[row] != NULL_TIME:
-                wait = THROTTLED if times.throttled[row] else AGREED
                 span = self._exchange(one, found, row, joined.get(row), begin[row])
-                self._parts(one["exchange_id"], span, borders[row], wait)
+                self._parts(one["exchange_id"], span, borders[row])
                 span.end(end[row] * NANO)
         made, self._ended.spans = self._ended.spans, []
         return made, found, times
@@ -116,14 +115,13 @@ class SpanBuilder:
             span.set_status(trace.Status(trace.StatusCode.ERROR, error))
         return span
 
-    def _parts(self, exchange_id: str, span: trace.Span, borders: Sequence[int], wait: str) -> None:
+    def _parts(self, exchange_id: str, span: trace.Span, borders: Sequence[int]) -> None:
         """Spans of the parts that took any time."""
         context = trace.set_span_in_context(span)
         for place, name in enumerate(NAMES):
             if borders[place + 1] > borders[place]:
-                called = wait if place == WAIT else name
-                self._ids.span = span_id(exchange_id, called)
-                part = self._tracer.start_span(called, context, start_time=borders[place] * NANO)
+                self._ids.span = span_id(exchange_id, name)
+                part = self._tracer.start_span(name, context, start_time=borders[place] * NANO)
                 part.end(borders[place + 1] * NANO)
 
 

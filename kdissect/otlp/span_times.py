@@ -10,16 +10,13 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.ledger.exchange_spans import GROUP_APIS, Rows, exchange_borders
+from kdissect.analysis.ledger.exchange_spans import Rows, exchange_borders
 from kdissect.arrays.arrow import NULL_TIME, Int64s, times
 from kdissect.tables.declaration import SCHEMAS
 
-SHARE_FETCH = 78
-AGREED, THROTTLED = "agreed wait", "throttled"
-WAIT = 3
-"""Place of the wait among NAMES."""
 NAMES = (
-    "request transfer", "network up", "queued", AGREED, "broker", "replication", "network down", "response transfer",
+    "request transfer", "network up", "queued", "throttled", "agreed wait", "broker", "replication", "network down",
+    "response transfer",
 )  # fmt: skip
 """What the parts are called, in order of time."""
 
@@ -32,8 +29,6 @@ class SpanTimes(NamedTuple):
     end: Int64s
     borders: Int64s
     """[len(NAMES) + 1, rows]: the ends of the parts, in order of NAMES."""
-    throttled: Int64s
-    """1 if the wait was a quota's."""
 
 
 def span_times(exchanges: pa.Table, fetches: pa.Table) -> SpanTimes:
@@ -51,8 +46,5 @@ def span_times(exchanges: pa.Table, fetches: pa.Table) -> SpanTimes:
     end = np.where(asked & (answered != NULL_TIME), answered, end)
     end = np.where(end == NULL_TIME, begin, np.maximum(end, begin))
     borders = np.stack(exchange_borders(rows))
-    polled = (rows.key == SHARE_FETCH) & np.isin(rows.hold, ("data", "timeout"))  # as long as it asked to wait
-    borders[WAIT + 1] = np.where(polled, borders[WAIT + 2], borders[WAIT + 1])
     borders = np.where(rows.known, np.minimum(borders, end), NULL_TIME)
-    throttled = (rows.hold == "throttled") & ~np.isin(rows.key, GROUP_APIS)
-    return SpanTimes(begin, end, borders, throttled.astype(np.int64))
+    return SpanTimes(begin, end, borders)

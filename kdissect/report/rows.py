@@ -122,12 +122,16 @@ def spent(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
 
     A fetch's `broker_ms` is what it agreed to wait for and `excess_ms` beyond; where the excess is not known it counts
     as "until data came" for hold=data, as unknown where it is not known whether it waited as asked, else as the
-    broker's. A throttled, replicating or rebalancing wait has its own name.
+    broker's. A ShareFetch that waited as long as it asked for has beyond that what is not `agreed_ms`. A throttled,
+    replicating or rebalancing wait has its own name.
     """
-    broker = reals(exchanges, "broker_ms")
+    held = np.nan_to_num(reals(exchanges, "throttled_ms"))
+    broker = reals(exchanges, "broker_ms") - held
     excess = np.full(exchanges.num_rows, np.nan)
     if fetches.num_rows and exchanges.num_rows:
         excess = np.append(reals(fetches, "excess_ms"), np.nan)[locate(keys_of(exchanges), keys_of(fetches))]
+    polled = np.asarray(is_word(exchanges, "hold", "timeout")) & np.isnan(excess)
+    excess = np.where(polled, broker - reals(exchanges, "agreed_ms"), excess)
     known = ~np.isnan(excess)
     words = {
         word: np.asarray(is_word(exchanges, "hold", word)) for word in ("data", "throttled", "replication", "rebalance")
@@ -140,6 +144,7 @@ def spent(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
                        ("rebalance", "rebalance")):  # fmt: skip
         values[part] = np.where(rest & words[word], broker, 0)
         rest = rest & ~words[word]
+    values["throttled"] = values["throttled"] + held
     unknown = rest & unexplained(exchanges)
     values["unknown"] = np.where(unknown, broker, 0)
     values["broker"] = np.where(rest & ~unknown, broker, 0)

@@ -171,7 +171,7 @@ FETCH_COLUMNS = (
     "isolation_level", "partitions_sent", "partitions_returned", "partitions_with_error", "record_bytes",
     "throttle_ms", "error_code", "client_id", "request_bytes", UNSEEN_KEY,
 )  # fmt: skip
-REALS = frozenset({"queued_ms", "broker_ms", "throttle_ms"})
+REALS = frozenset({"queued_ms", "broker_ms", "throttle_ms", "throttled_ms"})
 PRODUCE_COLUMNS = (*FETCH_COLUMNS[:8], "acks", "error_code")
 PARTITION_COLUMNS = (
     *EXCHANGE_KEYS, TIME_KEY, "topic", "topic_id", "partition", "in_request", "in_response", "forgotten",
@@ -329,7 +329,7 @@ def resolved(
 
 
 def as_codes(name: str, table: pa.Table, lasting: Coder, besides: Sequence[str] = ()) -> Codes:
-    """Resolved rows of a table as `resolved` gives those that are made as codes, and columns of integers `besides`."""
+    """Resolved rows of a table as `resolved` gives those that are made as codes, and columns `besides`."""
     if isinstance(table, Codes):
         return table
     made: dict[str, Column] = {}

@@ -44,8 +44,8 @@ def budget(rows: list[dict[str, Any]], fetches: list[dict[str, Any]] = [], **mor
     return {name: value for name, value in row.items() if name in BOXES and value}
 
 
-def fetch(n: int, wait: int, records: int = 0, connection: str = A) -> dict[str, Any]:
-    return {"exchange_id": f"{connection}:{n}", "max_wait_ms": wait, "record_bytes": records}
+def fetch(n: int, records: int = 0, connection: str = A) -> dict[str, Any]:
+    return {"exchange_id": f"{connection}:{n}", "record_bytes": records}
 
 
 def test_each_part_has_its_box() -> None:
@@ -59,31 +59,37 @@ def test_requests_in_flight_together_count_once() -> None:
 
 
 def test_a_long_poll_is_agreed_up_to_its_wait() -> None:
-    rows = [exchange(0, 0, broker_ms=700, hold="data")]
-    assert budget(rows, [fetch(0, 500)]) == {"agreed_ms": 500.0, "broker_ms": 200.0}
-    assert budget([rows[0] | {"hold": "immediate"}], [fetch(0, 500)]) == {"broker_ms": 700.0}
+    row = exchange(0, 0, broker_ms=700, agreed_ms=500.0)
+    assert budget([row]) == {"agreed_ms": 500.0, "broker_ms": 200.0}
+    assert budget([row | {"agreed_ms": 0.0}]) == {"broker_ms": 700.0}
+    assert budget([row | {"api_key": 78}]) == {"agreed_ms": 500.0, "broker_ms": 200.0}
+
+
+def test_what_a_quota_took_comes_before_what_was_agreed() -> None:
+    row = exchange(0, 0, broker_ms=700, agreed_ms=500.0, throttled_ms=150.0)
+    assert budget([row]) == {"throttled_ms": 150.0, "agreed_ms": 500.0, "broker_ms": 50.0}
 
 
 def test_a_commit_beside_a_long_poll_does_not_outrank_it() -> None:
-    rows = [exchange(0, 0, broker_ms=400, hold="data"), exchange(0, 100, api=8, connection=B, broker_ms=50)]
-    assert budget(rows, [fetch(0, 500)]) == {"agreed_ms": 400.0}
+    rows = [exchange(0, 0, broker_ms=400, agreed_ms=400.0), exchange(0, 100, api=8, connection=B, broker_ms=50)]
+    assert budget(rows) == {"agreed_ms": 400.0}
 
 
 def test_between_an_answer_with_records_and_the_next_fetch_is_the_clients_own() -> None:
-    rows = [exchange(0, 0, broker_ms=10, hold="data"), exchange(1, 100, broker_ms=10, hold="data")]
-    assert budget(rows, [fetch(0, 500, 70), fetch(1, 500)]) == {"agreed_ms": 20.0, "own_ms": 90.0}
-    assert budget(rows, [fetch(0, 500), fetch(1, 500)]) == {"agreed_ms": 20.0, "idle_ms": 90.0}
+    rows = [exchange(n, n * 100, broker_ms=10, agreed_ms=10.0) for n in range(2)]
+    assert budget(rows, [fetch(0, 70), fetch(1)]) == {"agreed_ms": 20.0, "own_ms": 90.0}
+    assert budget(rows, [fetch(0), fetch(1)]) == {"agreed_ms": 20.0, "idle_ms": 90.0}
 
 
 def test_a_broker_that_answers_nobody_owns_the_time() -> None:
     rows = [
         exchange(0, 0, api=0, broker_ms=1),
-        exchange(1, 10, broker_ms=3000, hold="data"),
+        exchange(1, 10, broker_ms=3000, agreed_ms=500.0),
         exchange(0, 20, api=0, connection=B, broker_ms=2990),
         exchange(2, 10, api=0, broker_ms=3001),
     ]
-    assert budget(rows, [fetch(1, 500)], start=START + 10_000, end=START + 3_010_000) == {"broker_ms": 3000.0}
-    alone = budget(rows[:2], [fetch(1, 500)], start=START + 10_000, end=START + 3_010_000)
+    assert budget(rows, start=START + 10_000, end=START + 3_010_000) == {"broker_ms": 3000.0}
+    alone = budget(rows[:2], start=START + 10_000, end=START + 3_010_000)
     assert alone == {"agreed_ms": 500.0, "broker_ms": 2500.0}
 
 

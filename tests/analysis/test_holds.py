@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import kdissect
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.holds import hold_kernels
-from kdissect.analysis.holds.exchange_holds import name_apart
+from kdissect.analysis.holds.exchange_holds import AGREED, THROTTLED, exchange_holds, name_apart
 from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
 from kdissect.analysis.holds.hold_kernels import HOLDS, LATEST, events, take_over
 from kdissect.analysis.sessions.session_input import Reading
@@ -135,6 +135,74 @@ def test_a_window_that_an_earlier_block_told_of_mutes_too(api: str) -> None:
         assert tracker.feed([row])["hold"].to_pylist() == [hold]
 
 
+def test_a_fetch_has_agreed_to_its_wait_behind_what_a_quota_took() -> None:
+    """From its turn to the end of the window the broker read nothing; then it waits max_wait_ms at most."""
+    rows = [
+        fetch(0, 0, 3.0, throttle_ms=1000.0),
+        fetch(1, 13, 1600.0),
+        fetch(2, 2000, 40.0, record_bytes=9),
+        fetch(3, 2100, 700.0, max_wait_ms=0),
+        fetch(4, 3000, 10.0, error_code=70),
+        fetch(5, 3100, None),
+    ]
+    found = Holding().feed(rows, [])
+    assert found["throttled_ms"].to_pylist() == [0, 990, 0, 0, 0, None]
+    assert found["agreed_ms"].to_pylist() == [3, 500, 40, 0, 0, None]
+
+
+def test_a_broker_that_answers_inside_the_window_did_not_mute_the_connection() -> None:
+    rows = [fetch(0, 0, 3.0, throttle_ms=1000.0), fetch(1, 10, 40.0, record_bytes=9)]
+    found = Holding().feed(rows, [])
+    assert found["hold"].to_pylist() == ["throttled", "data"]
+    assert found["throttled_ms"].to_pylist() == [0, 0]
+
+
+def test_a_share_fetch_is_judged_as_a_fetch_is_and_any_request_in_a_window_is_throttled() -> None:
+    """KIP-932: it may wait for min_bytes, max_wait_ms at most; not while it closes its session or renews locks."""
+    cases = [  # broker_ms, bytes of records, what it asks otherwise; hold, agreed_ms
+        (520.0, 0, {}, "timeout", 500),
+        (40.0, 70, {}, "data", 40),
+        (1.0, 70, {}, "immediate", 0),
+        (700.0, 70, {"max_wait_ms": 0}, "immediate", 0),
+        (700.0, 70, {"min_bytes": 0}, "immediate", 0),
+        (40.0, 70, {"share_session_epoch": -1}, "immediate", 0),
+        (40.0, 0, {"is_renew_ack": True}, "immediate", 0),
+        (40.0, 70, {"min_bytes": 100}, "data", 40),
+        (501.0, 70, {"min_bytes": 100}, "timeout", 500),
+        (40.0, 0, {}, "unknown", 40),
+        (None, 0, {}, None, None),
+    ]
+    rows = [fetch(n, n * 1000, ms) | {"api_key": 78} for n, (ms, *_) in enumerate(cases)]
+    last = len(cases) * 1000
+    rows += [
+        fetch(11, last, 3.0, throttle_ms=300.0) | {"api_key": 8},
+        fetch(12, last + 13, 400.0) | {"api_key": 3},
+        fetch(13, last + 1000, 3.0, throttle_ms=300.0) | {"api_key": 11},
+        fetch(14, last + 1013, 300.0) | {"api_key": 11},
+    ]
+    exchanges = made("exchanges", rows)
+    plain = {"max_wait_ms": 500, "min_bytes": 1, "share_session_epoch": 1, "is_renew_ack": False}
+    asked = [{"exchange_id": f"{A}:{n}"} | plain | more for n, (_, _, more, *_) in enumerate(cases)]
+    answered = [
+        {"exchange_id": f"{A}:{n}", "responses": [{"partitions": [{"records_bytes": size}]}]}
+        for n, (_, size, *_) in enumerate(cases)
+    ]
+    messages = {
+        ("ShareFetch", "request"): pa.Table.from_pylist(asked),
+        ("ShareFetch", "response"): pa.Table.from_pylist(answered),
+    }
+    hold, waits = exchange_holds(
+        exchanges, messages, exchanges.filter(pa.array([row.get("throttle_ms", 0) > 0 for row in rows]))
+    )
+    names = [HOLDS[code] if code >= 0 else None for code in hold.tolist()]
+    agreed = [None if np.isnan(ms) else ms for ms in waits[AGREED].tolist()]
+    assert names[: len(cases)] == [one[3] for one in cases]
+    assert agreed[: len(cases)] == [one[4] for one in cases]
+    assert names[len(cases) :] == [None, None, "rebalance", "throttled"]
+    assert waits[THROTTLED, len(cases) :].tolist() == [0, 290, 0, 290]
+    assert agreed[len(cases) :] == [None, None, 3, 10]
+
+
 def test_a_produce_is_named_straight_from_its_exchange_where_nobody_knows_replicas() -> None:
     """acks -1 alone waits; by what it was muted, by its error, else unknown. What is not asked about stays."""
 
@@ -150,7 +218,7 @@ def test_a_produce_is_named_straight_from_its_exchange_where_nobody_knows_replic
         row(4, 40, -1, error_code=7),
         row(5, 50, -1, error_code=None),
         row(6, 1000, -1, throttle_ms=100.0),
-        row(7, 1010, -1, error_code=7),
+        row(7, 1010, -1, error_code=7, broker_ms=93.0, response_first_at=START + 1_103_000),
         row(8, 1010, -1, exchange_id="00000000000000bb:8"),
         row(9, 2000, -1),
         row(10, 2000, -(2**63), api_key=3),
@@ -232,7 +300,7 @@ def test_what_was_there_when_a_fetch_asked_is_what_was_told_by_then(cut: float) 
         fetch(1, 510, 80.0, record_bytes=70),
         fetch(0, 120, 40.0, connection=third, throttle_ms=300.0),
         fetch(1, 170, 450.0, connection=third, record_bytes=9, throttle_ms=200.0),
-        fetch(2, 630, 40.0, connection=third, record_bytes=9),
+        fetch(2, 630, 190.0, connection=third, record_bytes=9),
     ]
     parts = [part(0, fetch_offset=10), part(0, connection=other, record_bytes=70), part(1, record_bytes=70)]
     tracker = Holding()
@@ -324,12 +392,13 @@ def test_data_that_was_waited_for_and_data_that_was_there() -> None:
 def test_what_is_told_in_order_is_taken_over_and_the_rest_is_left() -> None:
     high, n = np.array([5, 5, 6, 7, 7, 8]), np.array([0, 1, 0, 0, 1, 0])
     told = np.array([1, 3, 5])
-    holds, waits, left = np.full(6, -1, np.int8), np.full(6, np.nan), np.empty(6, np.int64)
+    holds, waits, left = np.full(6, -1, np.int8), np.full((2, 6), np.nan), np.empty(6, np.int64)
     rows = np.array([0, 1, 3, 5])
     found = take_over(
-        high, n, rows, high[told], n[told], np.array([2, 3, 4], np.int8), np.ones(3), holds, waits, left, 0
-    )
+        high, n, rows, high[told], n[told], np.array([2, 3, 4], np.int8), np.array([[1.0] * 3, [2.0] * 3]), holds,
+        waits, left, 0,
+    )  # fmt: skip
     assert found == (1, 3)
     assert left[:1].tolist() == [0]
     assert holds.tolist() == [-1, 2, -1, 3, -1, 4]
-    assert np.flatnonzero(waits == 1).tolist() == [1, 3, 5]
+    assert [np.flatnonzero(row == ms).tolist() for row, ms in zip(waits, (1, 2), strict=True)] == [[1, 3, 5]] * 2

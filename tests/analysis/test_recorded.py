@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.read import CAPTURES, analysed, rows
+from tests.oracle.agreement import match
 from tests.oracle.request_log import Entry, read
 
 RANKED = (
@@ -89,6 +91,36 @@ def test_the_brokers_own_times_agree(name: str) -> None:
     print(f"{name}: {len(found)} fetches, Spearman {spearman:.4f}, hold agrees in {share:.2%}")
     assert spearman >= 0.9
     assert share >= 0.98
+
+
+def logged_exchanges(name: str) -> list[tuple[dict[str, Any], Entry]]:
+    """Answered exchanges with their log entries."""
+    columns = ("exchange_id", "client_ip", "client_port", "broker_ip", "broker_port", "api", "api_key", "api_version",
+               "correlation_id", "broker_ms", "agreed_ms", "throttled_ms")  # fmt: skip
+    exchanges = analysed(name)["exchanges"].select(columns).to_pylist()
+    pairs = match(read(CAPTURES / f"{name}.requests.log.zst"), exchanges).pairs
+    return [(row, entry) for entry, row in pairs if row["broker_ms"] is not None]
+
+
+def test_a_share_fetch_waits_as_long_as_its_broker_says() -> None:
+    """remoteTimeMs is how long the broker kept the request on purpose; 48 ShareFetches waited 21 s."""
+    found = [(row, entry) for row, entry in logged_exchanges("k4_share_group") if row["api"] == "ShareFetch"]
+    remote = [float(re.findall(r'"remoteTimeMs":([0-9.]+)', entry.line)[0]) for _, entry in found]
+    agreed = [row["agreed_ms"] for row, _ in found]
+    assert len(found) == 48
+    assert sum(agreed) == pytest.approx(sum(remote), rel=0.005)
+    assert max(abs(a - b) for a, b in zip(agreed, remote, strict=True)) < 20
+
+
+def test_what_a_quota_took_is_what_the_brokers_clock_lacks() -> None:
+    """A broker reads the next request when the window is over: only then its totalTimeMs begins."""
+    found = [(row, entry) for row, entry in logged_exchanges("k4_slow_and_throttled") if row["throttled_ms"]]
+    lacking = [row["broker_ms"] - entry.total_ms for row, entry in found]
+    assert sum(lacking) > 2900
+    assert [row["throttled_ms"] for row, _ in found] == pytest.approx(lacking, abs=1)
+    others = [row["broker_ms"] - entry.total_ms for row, entry in logged_exchanges("k4_slow_and_throttled")
+              if not row["throttled_ms"]]  # fmt: skip
+    assert max(others) < 20
 
 
 def test_a_session_goes_on_after_a_wrong_epoch() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -13,8 +15,8 @@ import pytest
 
 import kdissect
 from kdissect.analysis.budget import BOXES, SUBJECTS, time_budget
+from kdissect.analysis.holds.throttle_windows import throttle_windows
 from kdissect.analysis.ledger.interval_sweep import Spans, sweep
-from kdissect.analysis.ledger.throttle_windows import throttle_windows
 from kdissect.analysis.ledger.time_ledger import KINDS, Ledger, time_ledger
 from kdissect.analysis.ledger.time_owners import EVIDENCE, LABELS, OWNERS, RANKED
 from kdissect.arrays.arrow import NULL_TIME, Int64s, times
@@ -178,10 +180,10 @@ def test_a_ledger_begins_with_the_first_packet_and_ends_with_the_last() -> None:
     assert spans == {(row["connection_id"], row["started_at"], row["ended_at"]) for row in kafka}
 
 
-def tables_of(exchanges: list[dict[str, Any]], fetches: list[dict[str, Any]] = []) -> dict[str, pa.Table]:  # noqa: B006
+def tables_of(exchanges: list[dict[str, Any]]) -> dict[str, pa.Table]:
     connections = [{"connection_id": name, "started_at": START, "ended_at": START + 10_000_000} for name in (A, B)]
     return {
-        "exchanges": made("exchanges", exchanges), "fetches": made("fetches", fetches),
+        "exchanges": made("exchanges", exchanges), "fetches": made("fetches", []),
         "connections": made("connections", connections),
     }  # fmt: skip
 
@@ -214,10 +216,34 @@ def test_a_muted_connection_is_throttled_requests_sent_meanwhile_included() -> N
     assert (windows.begin - START, windows.end - START) == (10_000, 1_010_000)
 
 
+@pytest.mark.parametrize("client", ["aiokafka", "kafka_python", "librdkafka"])
+def test_a_connection_is_throttled_for_as_long_as_its_answers_say(client: str) -> None:
+    """The union of the windows of a connection, within 2 %; each request in one has its part of it."""
+    capture = kdissect.open(CAPTURES / "lab" / f"throttled_{client}.pcap.zst")
+    tables = capture.tables({"exchanges": None, "connections": None})
+    ended = {row["connection_id"]: row["ended_at"] for row in tables["connections"].to_pylist()}
+    windows: dict[str, list[tuple[Any, Any]]] = defaultdict(list)
+    inside: dict[str, float] = defaultdict(float)
+    for row in tables["exchanges"].sort_by("response_first_at").to_pylist():
+        name = row["connection_id"]
+        inside[name] += row["throttled_ms"] or 0.0
+        if row["throttle_ms"]:
+            since = row["response_first_at"]
+            until = min(since + timedelta(milliseconds=row["throttle_ms"]), ended[name])
+            windows[name].append((max([since, *(end for _, end in windows[name])]), until))
+    found: dict[str, float] = defaultdict(float)
+    for row in capture.analysis.time_ledger(by=["connection"]).to_pylist():
+        if row["owner"] == "throttled":
+            found[row["subject"]] += (row["until"] - row["at"]).total_seconds() * 1000
+    named = {name: sum(max((b - a).total_seconds(), 0) * 1000 for a, b in each) for name, each in windows.items()}
+    assert sum(named.values()) > 10_000
+    assert found == pytest.approx(named, rel=0.02)
+    assert all(inside[name] <= found[name] + 1 for name in found)
+
+
 def test_what_no_acknowledgement_measures_is_unknown_but_for_what_was_agreed() -> None:
-    row = exchange(0, 0, 700, api_key=1, hold="data", network_kind=None)
-    fetch = {"exchange_id": f"{A}:0", "max_wait_ms": 500}
-    assert spent(tables_of([row], [fetch]))[:2] == [("agreed", "max_wait", 500), ("unknown", "no_acknowledgement", 200)]
+    row = exchange(0, 0, 700, api_key=1, agreed_ms=500.0, network_kind=None)
+    assert spent(tables_of([row]))[:2] == [("agreed", "max_wait", 500), ("unknown", "no_acknowledgement", 200)]
 
 
 def test_a_lost_answer_is_unknown_until_a_later_request_of_its_connection_was_answered() -> None:

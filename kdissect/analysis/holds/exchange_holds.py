@@ -1,4 +1,5 @@
-"""`exchanges.hold` and `replication_ms`: why a broker answered when it did, for every API that may wait."""
+"""Why a broker answered when it did, for every API that may wait, and which parts of `broker_ms` were not its own:
+`exchanges.hold`, `replication_ms`, `agreed_ms`, `throttled_ms`."""
 
 from __future__ import annotations
 
@@ -11,20 +12,33 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.holds import hold_kernels as hk
 from kdissect.analysis.holds.fetch_holds import turns
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times, words
+from kdissect.analysis.holds.throttle_windows import window_ends
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, encoded, ints, one, reals, times, words
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import no_values
 from kdissect.tables.declaration.model import ACKS_KEY, MS, By
 from kdissect.tables.makers import fills
 
 JOIN_GROUP, SYNC_GROUP = 11, 14
+WAITS = ("replication_ms", "agreed_ms", "throttled_ms")
+"""Parts of `broker_ms` that are told of exchanges, in the order of the rows of matrices of them."""
+REPLICATION, AGREED, THROTTLED = range(3)
+CLOSING = -1
+"""Epoch of a ShareFetch that ends its session."""
+
+Reals = npt.NDArray[np.float64]
+Held = tuple[npt.NDArray[np.int8], Reals]
+"""Of exchanges: places in HOLDS, -1 for none, and milliseconds [WAITS, rows], NaN where unknown."""
 
 
-def hold_columns(codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
-    """What is filled in of `exchanges`, from places in HOLDS and milliseconds (NaN: unknown)."""
+def hold_columns(codes: npt.NDArray[np.int8], waits: Reals) -> dict[str, pa.Array]:
+    """What is filled in of `exchanges`, as `Held` says."""
     unknown = np.isnan(waits)
-    told = no_values(len(waits), MS) if unknown.all() else pa.array(waits, MS, mask=unknown)
-    return {"hold": words(codes, hk.HOLDS), "replication_ms": told}
+    told = {
+        name: no_values(len(codes), MS) if missing.all() else pa.array(ms, MS, mask=missing)
+        for name, ms, missing in zip(WAITS, waits, unknown, strict=True)
+    }
+    return {"hold": words(codes, hk.HOLDS), **told}
 
 
 def coded(column: pa.Array) -> npt.NDArray[np.int8]:
@@ -35,75 +49,103 @@ def coded(column: pa.Array) -> npt.NDArray[np.int8]:
     return found
 
 
-def told_holds(rows: pa.Table) -> npt.NDArray[np.int8]:
-    """`hold` of rows of fetches or produces as places in HOLDS, -1 where null."""
-    return rows.ints("hold", -1).astype(np.int8) if isinstance(rows, Codes) else coded(one(rows, "hold"))
+def told_holds(rows: pa.Table) -> Held:
+    """What rows of `fetches`, `produces` or `exchanges` say."""
+    codes = rows.ints("hold", -1).astype(np.int8) if isinstance(rows, Codes) else coded(one(rows, "hold"))
+    return codes, np.stack([reals(rows, name) for name in WAITS])
 
 
-def hold_codes(
-    exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table], throttled: pa.Table
-) -> npt.NDArray[np.int8]:
-    """`hold` as places in HOLDS, -1 for none; without those of Fetch and Produce, which are told in their own tables.
+def no_waits(broker_ms: Reals) -> Reals:
+    """[WAITS, rows] of exchanges of which nothing is told: a quota held back none of those that were answered."""
+    waits = np.full((len(WAITS), len(broker_ms)), np.nan)
+    waits[THROTTLED] = np.where(np.isnan(broker_ms), np.nan, 0.0)
+    return waits
+
+
+def exchange_holds(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table], throttled: pa.Table) -> Held:
+    """What is told of exchanges; of Fetch and Produce `throttled_ms` alone, the rest is told in their own tables.
 
     JoinGroup and SyncGroup wait for the `rebalance`; ShareFetch is judged by its own wait. `messages`: nested tables by
-    API and side, read where they are there: ("ShareFetch", "request"): max_wait_ms, min_bytes; ("ShareFetch",
-    "response"): responses. Without them it has no hold, nor have APIs that wait for nothing. `throttled`: exchanges
-    whose throttle windows count.
+    API and side, read where they are there: ("ShareFetch", "request"): max_wait_ms, min_bytes, share_session_epoch,
+    is_renew_ack; ("ShareFetch", "response"): responses. Without them it has no hold, nor have APIs that wait for
+    nothing. `throttled`: exchanges whose throttle windows count.
     """
-    hold = np.full(exchanges.num_rows, -1, np.int8)
+    hold, broker_ms = np.full(exchanges.num_rows, -1, np.int8), reals(exchanges, "broker_ms")
+    waits = no_waits(broker_ms)
     if not len(hold):
-        return hold
+        return hold, waits
     share = messages.get(("ShareFetch", "request"))
     key = ints(exchanges, "api_key")
-    waits = (key == JOIN_GROUP) | (key == SYNC_GROUP)
+    grouped = ((key == JOIN_GROUP) | (key == SYNC_GROUP)) & ~np.isnan(broker_ms)
     shared = share is not None and share.num_rows > 0
-    if not shared and not waits.any():
-        return hold
-    broker_ms = reals(exchanges, "broker_ms")
-    answered = ~np.isnan(broker_ms)
-    waits &= answered
+    if not shared and not throttled.num_rows and not grouped.any():
+        return hold, waits
     keys, error = keys_of(exchanges), ints(exchanges, "error_code", 0)
-    held_back = muted(exchanges, keys[0], throttled)
-    usual = np.where(error != 0, hk.ERROR, np.where(held_back, hk.THROTTLED, -1)).astype(np.int8)
-    hold[waits] = np.where(usual[waits] >= 0, usual[waits], hk.REBALANCE)
+    held_back = throttled_times(exchanges, keys[0], throttled)
+    waits[THROTTLED] = np.where(np.isnan(broker_ms), np.nan, held_back)
+    usual = np.where(error != 0, hk.ERROR, np.where(held_back > 0, hk.THROTTLED, -1)).astype(np.int8)
+    hold[grouped] = np.where(usual[grouped] >= 0, usual[grouped], hk.REBALANCE)
+    waits[AGREED, grouped] = (broker_ms - held_back)[grouped]
     if share is not None and shared:
         at = locate(keys, keys_of(share))
-        rows = np.flatnonzero((at >= 0) & answered)
-        wait, least = ints(share, "max_wait_ms")[at[rows]], ints(share, "min_bytes")[at[rows]]
-        acquired = _acquired(messages.get(("ShareFetch", "response")), (keys[0][rows], keys[1][rows]))
-        own = np.select(
-            [(wait == 0) | (least == 0), acquired > 0, broker_ms[rows] >= wait - hk.EARLY_MS],
-            [hk.IMMEDIATE, hk.DATA, hk.TIMEOUT],
-            hk.UNKNOWN,
+        rows = np.flatnonzero((at >= 0) & ~np.isnan(broker_ms))
+        records = _record_bytes(messages.get(("ShareFetch", "response")), (keys[0][rows], keys[1][rows]))
+        hold[rows], waits[AGREED, rows] = _share_fetches(
+            share.take(pa.array(at[rows])), records, broker_ms[rows] - held_back[rows], usual[rows]
         )
-        hold[rows] = np.where(usual[rows] >= 0, usual[rows], own)
-    return hold
+    return hold, waits
+
+
+def _share_fetches(
+    asked: pa.Table, records: Int64s, spent: Reals, usual: npt.NDArray[np.int8]
+) -> tuple[npt.NDArray[np.int8], Reals]:
+    """`hold` as places in HOLDS and `agreed_ms` of ShareFetches: by the rules of `fetch_holds`, as far as their
+    requests and answers have what these go by.
+
+    `asked`: requests; `records`: bytes of records of their answers; `spent`: what a quota left of `broker_ms`;
+    `usual`: the hold that goes before others, -1 for none. [rows] each.
+    """
+    wait, least = ints(asked, "max_wait_ms"), np.maximum(ints(asked, "min_bytes", 1), 0)
+    renews = np.asarray(asked["is_renew_ack"].fill_null(False))
+    nothing = (wait == 0) | (least == 0) | renews | (ints(asked, "share_session_epoch", 0) == CLOSING)
+    enough = records >= np.maximum(least, 1)
+    own = np.select(
+        [nothing | (enough & (spent < hk.PROMPT_MS)), enough, spent >= wait - hk.EARLY_MS, records > 0],
+        [hk.IMMEDIATE, hk.DATA, hk.TIMEOUT, hk.DATA],
+        hk.UNKNOWN,
+    )
+    hold = np.where(usual >= 0, usual, own).astype(np.int8)
+    agreed = np.where(np.isin(hold, (hk.IMMEDIATE, hk.ERROR)), 0.0, np.minimum(wait, spent))
+    return hold, np.where(wait < 0, np.nan, agreed)
 
 
 def name_apart(exchanges: pa.Table, rows: Int64s, throttled: pa.Table, hold: npt.NDArray[np.int8]) -> None:
     """Fill in `hold`, places in HOLDS, of the Produces at these rows of exchanges with ACKS_KEY, of which nobody knows
     how many replicas their partitions have: nothing that is still to come says more of them."""
     told = [ints(exchanges, name, 0) for name in (ACKS_KEY, "error_code")]
-    held_back = muted(exchanges, keys_of(exchanges)[0], throttled)
+    held_back = throttled_times(exchanges, keys_of(exchanges)[0], throttled) > 0
     hk.name_produces(rows, told[0], reals(exchanges, "broker_ms"), held_back, told[1], hold)
 
 
-def muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Flags:
-    """Requests that a broker could begin with only inside the throttle window of the response before them."""
-    found = np.zeros(exchanges.num_rows, np.bool_)
+def throttled_times(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Reals:
+    """Milliseconds of `broker_ms` until the end of the throttle window of the response before each request; 0 for none.
+
+    `connections`: the first part of each exchange's key; `throttled`: see `exchange_holds`."""
+    found = np.zeros(exchanges.num_rows)
     if not throttled.num_rows:
         return found
-    start = times(throttled, "response_first_at")
-    length = (np.nan_to_num(reals(throttled, "throttle_ms")) * MILLI).astype(np.int64)
+    start, length = times(throttled, "response_first_at"), np.nan_to_num(reals(throttled, "throttle_ms"))
     kept = np.flatnonzero((start != NULL_TIME) & (length > 0))
     if not len(kept):
         return found
-    used, begun = times(exchanges, "request_last_at"), turns(exchanges)
-    start, length = start[kept], length[kept]
+    answered, begun = times(exchanges, "response_first_at"), turns(exchanges)
+    spent = np.nan_to_num(reals(exchanges, "broker_ms"))
+    start = start[kept]
+    end, least = window_ends(start, length[kept])
     owner = keys_of(throttled)[0][kept]
     distinct, owner = np.unique(owner, return_inverse=True)
     place = np.minimum(np.searchsorted(distinct, connections), len(distinct) - 1)
-    mine = np.flatnonzero((distinct[place] == connections) & (used != NULL_TIME))
+    mine = np.flatnonzero((distinct[place] == connections) & (answered != NULL_TIME) & (begun != NULL_TIME))
     if not len(mine):
         return found
     # (connection, time) as one number: connections are few, times small once counted from the earliest.
@@ -114,12 +156,13 @@ def muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Flag
     asked = place[mine] * width + (begun[mine] - low)
     last = np.searchsorted(windows, asked, side="right") - 1
     window = order[np.maximum(last, 0)]
-    inside = (last >= 0) & (owner[window] == place[mine]) & (begun[mine] < start[window] + length[window])
-    found[mine] = inside
+    inside = (last >= 0) & (owner[window] == place[mine]) & (answered[mine] >= least[window])
+    left = np.clip((end[window] - begun[mine]) / MILLI, 0.0, spent[mine])
+    found[mine] = np.where(inside, left, 0.0)
     return found
 
 
-def _acquired(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
+def _record_bytes(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
     """Bytes of records per exchange of ShareFetch responses."""
     found = np.zeros(len(keys[0]), np.int64)
     if response is None or not response.num_rows:
@@ -137,4 +180,4 @@ def _acquired(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
     return sizes[at]
 
 
-fills(By.EXCHANGE_HOLDS, lambda: {"exchanges": hold_columns(np.zeros(0, np.int8), np.zeros(0))})
+fills(By.EXCHANGE_HOLDS, lambda: {"exchanges": hold_columns(np.zeros(0, np.int8), np.zeros((len(WAITS), 0)))})

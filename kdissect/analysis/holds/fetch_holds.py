@@ -1,4 +1,5 @@
-"""Why a broker answered a fetch when it did (`hold`), and what of its time was not agreed to (`excess_ms`).
+"""Why a broker answered a fetch when it did (`hold`), and what of its time was agreed to (`agreed_ms`), a quota's
+(`throttled_ms`), or neither (`excess_ms`).
 
 A fetch may wait on purpose: until min_bytes are there, at most max_wait_ms. The first of these that applies names the
 hold of an answered fetch:
@@ -20,7 +21,9 @@ Data was there when a partition's offset lay below an earlier high watermark (re
 the same broker had told in a Fetch or ListOffsets answer by then. If the watermark has not moved since, all its bytes
 were there; if it has, at least one. `excess_ms` is all of `broker_ms` for immediate holds and top-level errors, what
 goes beyond max_wait_ms for timeouts, and for data where it does: no reason allows a broker to keep a fetch longer. It
-is null otherwise: when data arrives, or a mute ends, cannot be seen. `broker_ms` is net of the network throughout.
+is null otherwise: when data arrives, or a mute ends, cannot be seen. `throttled_ms` lasts from the fetch's turn to the
+end of the window, `agreed_ms` from there at most max_wait_ms long; it is 0 where there was nothing to wait for.
+`broker_ms` is net of the network throughout.
 """
 
 from __future__ import annotations
@@ -43,10 +46,10 @@ from kdissect.analysis.holds.hold_kernels import (
     run,
     take_given,
 )
+from kdissect.analysis.holds.throttle_windows import window_ends
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.analysis.sessions.topic_codes import Names
 from kdissect.arrays.arrow import (
-    MILLI,
     NULL_TIME,
     Flags,
     Int64s,
@@ -67,6 +70,8 @@ from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, FetchRows, 
 from kdissect.tables.makers import fills
 
 READ_COMMITTED = 1
+TIMES = ("excess_ms", "agreed_ms", "throttled_ms")
+"""Columns of `fetches` in the order in which `classify` writes them."""
 MAX_KNOWN = 1 << 20
 """Partitions whose watermarks are remembered, 64 MB; then all are forgotten, which makes holds less certain, not
 wrong."""
@@ -97,7 +102,7 @@ class HoldTracker:
         self._most_waiting = waiting
         self._names = names
         self.known = np.full((64, H_WIDTH), -1, np.int64)
-        self.windows = np.full((64, 2), -1, np.int64)
+        self.windows = np.full((64, 3), -1, np.int64)
         self.counts = np.zeros(2, np.int64)
         self._waiting: _Part | None = None
         self._begun = np.zeros((3, 0), np.int64)
@@ -114,12 +119,13 @@ class HoldTracker:
         list_offsets: pa.Table | pa.RecordBatch | None = None,
         watermark: int = 2**63 - 1,
     ) -> pa.Table:
-        """The fetches whose instants lie before the watermark (microseconds), with `hold` and `excess_ms`.
+        """The fetches whose instants lie before the watermark (microseconds), with `hold` and TIMES.
 
         `found`: fetches and their partitions, as the session tracker gives them; `shown`: the same fetches as a table.
-        Without one, only the keys of exchanges and their holds come back, as `Codes`. `throttles`: rows of `exchanges`
-        (any API); only those with a throttle time matter. `list_offsets`: rows of that table with the helper columns
-        `broker` and `response_first_at` (`with_instants` joins them). Fetches without a response have neither value.
+        Without one, only the keys of exchanges, their holds and TIMES come back, as `Codes`. `throttles`: rows of
+        `exchanges` (any API); only those with a throttle time matter. `list_offsets`: rows of that table with the
+        helper columns `broker` and `response_first_at` (`with_instants` joins them). Fetches without a response have
+        none of these.
         """
         self._hidden |= shown is None
         part, before = self._behind(found), self._waiting
@@ -179,7 +185,7 @@ class HoldTracker:
         muted = others.num_rows > 0 or int(self.counts[1]) > 0
         count, throttled, happened = events(fetches, watermark, muted, marks, due, when, codes)
         due, when, codes = due[:count], when[:happened], codes[:happened]
-        sighted, windows = self._sightings(offsets), np.zeros((0, 3), np.int64)
+        sighted, windows = self._sightings(offsets), np.zeros((0, 4), np.int64)
         if throttled or others.num_rows:
             windows = self._windows(others, fetches, due)
         if len(sighted) or len(windows):
@@ -195,18 +201,19 @@ class HoldTracker:
             if at < len(order):
                 kind, i = int(order[at]) & 7, int(order[at]) >> 3
                 self._reserve(int(firsts[i + 1] - firsts[i]) if kind == 2 else 1)
-        hold, excess = np.empty(count, np.int8), np.empty(count)
-        classify(due, fetches, sure, until, hold, excess)
+        hold, spent = np.empty(count, np.int8), np.empty((len(TIMES), count))
+        classify(due, fetches, sure, until, hold, spent)
         shown = part.shown
         if shown is None:
             row = fetches_of(fetches)
             keys = dict(zip(EXCHANGE_KEYS, (row["connection"][due], row["ordinal"][due]), strict=True))
-            found: pa.Table = Codes({**keys, "hold": hold.astype(np.int64)}, count)
+            told = dict(zip(TIMES, spent, strict=True))
+            found: pa.Table = Codes({**keys, "hold": hold.astype(np.int64), **told}, count)
         else:
             early = np.zeros(n, np.bool_)
             early[due] = True
             shown, later = _parted(shown, early)
-            found = with_columns(shown, _hold_columns(hold, excess))
+            found = with_columns(shown, _hold_columns(hold, spent))
         self._waiting = None
         self._begun = np.delete(begun, due, axis=1)
         if watermark != LATEST:
@@ -243,16 +250,15 @@ class HoldTracker:
         return picked
 
     def _windows(self, others: pa.Table, fetches: Int64s, due: Int64s) -> Int64s:
-        """[k, 3]: time, connection, end of the throttle window."""
+        """[k, 4]: time, connection, and what `window_ends` says of the throttle window."""
         row = fetches_of(fetches)
         throttle = row["throttle"]
         own = due[(throttle[due] > 0) & (row["answered"][due] != NULL_TIME)]
         answered, connection = row["answered"][own], row["connection"][own]
-        rows = [np.stack([answered, connection, answered + (throttle[own] * MILLI).astype(np.int64)], 1)]
+        rows = [np.stack([answered, connection, *window_ends(answered, throttle[own])], 1)]
         if others.num_rows:
-            when = times(others, "response_first_at")
-            length = (np.nan_to_num(reals(others, "throttle_ms")) * MILLI).astype(np.int64)
-            rows.append(np.stack([when, keys_of(others)[0], when + length], 1)[when != NULL_TIME])
+            when, length = times(others, "response_first_at"), np.nan_to_num(reals(others, "throttle_ms"))
+            rows.append(np.stack([when, keys_of(others)[0], *window_ends(when, length)], 1)[when != NULL_TIME])
         found: Int64s = distinct(np.concatenate(rows))
         return found
 
@@ -264,7 +270,7 @@ class HoldTracker:
             refill(old, self.known, 3)
         need = 2 * (int(self.counts[1]) + 2)
         if len(self.windows) < need:
-            old, self.windows = self.windows, np.full((1 << need.bit_length(), 2), -1, np.int64)
+            old, self.windows = self.windows, np.full((1 << need.bit_length(), 3), -1, np.int64)
             refill(old, self.windows, 1)
 
 
@@ -317,9 +323,10 @@ def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:
     return with_columns(rows, more)
 
 
-def _hold_columns(hold: npt.NDArray[np.int8], excess: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
-    """What is filled in of `fetches`."""
-    return {"hold": words(hold, HOLDS), "excess_ms": pa.array(excess, pa.float64(), mask=np.isnan(excess))}
+def _hold_columns(hold: npt.NDArray[np.int8], spent: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
+    """What is filled in of `fetches`; `spent`: a row for each of TIMES."""
+    told = {name: pa.array(ms, pa.float64(), mask=np.isnan(ms)) for name, ms in zip(TIMES, spent, strict=True)}
+    return {"hold": words(hold, HOLDS), **told}
 
 
-fills(By.FETCH_HOLDS, lambda: {"fetches": _hold_columns(np.zeros(0, np.int8), np.zeros(0))})
+fills(By.FETCH_HOLDS, lambda: {"fetches": _hold_columns(np.zeros(0, np.int8), np.zeros((len(TIMES), 0)))})

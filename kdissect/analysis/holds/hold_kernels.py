@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.analysis.sessions.session_pools import hashed
-from kdissect.arrays.arrow import NULL_TIME, Int64s, Scalar
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, Scalar
 from kdissect.arrays.codes import NULL
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables import fetch_rows as h
@@ -14,6 +14,8 @@ from kdissect.tables.fetch_rows import FetchRow, fetch_at, partition_at
 
 HOLDS = ("data", "timeout", "throttled", "error", "immediate", "unknown", "replication", "rebalance")
 DATA, TIMEOUT, THROTTLED, ERROR, IMMEDIATE, UNKNOWN, REPLICATION, REBALANCE = range(8)
+EXCESS, AGREED, MUTED = range(3)
+"""Rows of `times` of `classify`."""
 LATEST = 2**63 - 1
 """Later than any instant."""
 ASKED, BEGUN = 1, 2
@@ -106,7 +108,7 @@ def run(
                     at = place_of(muted, 1, windows[i, 1], 0, 0)
                 counts[1] += 1
                 muted[at, 0] = windows[i, 1]
-            muted[at, 1] = windows[i, 2]
+            muted[at, 1], muted[at, 2] = windows[i, 2], windows[i, 3]
         elif kind == 1:
             tell(known, counts, most_known, sighted[i, 1], sighted[i, 2], sighted[i, 3], sighted[i, 4], sighted[i, 5])
         elif kind == 2:
@@ -117,8 +119,9 @@ def run(
                     tell(known, counts, most_known, broker, given.log, given.partition, given.high, given.stable)
         elif kind == 4:
             if counts[1] > 0:
-                at = place_of(muted, 1, fetch_at(fetches, i).connection, 0, 0)
-                if muted[at, 0] != -1:
+                fetch = fetch_at(fetches, i)
+                at = place_of(muted, 1, fetch.connection, 0, 0)
+                if muted[at, 0] != -1 and fetch.answered >= muted[at, 2]:
                     until[i] = muted[at, 1]
         else:
             total = 0
@@ -226,32 +229,35 @@ def had_nothing_to_wait_for(row: FetchRow) -> Scalar:
     return may_not or (row.sent == 0 and row.implied == 0) or row.marks & h.REDIRECTED > 0
 
 
-@kernel("const i8[:] const i8[:,:] const i8[:] const i8[:] i1[:] f8[:]")
-def classify(due: Int64s, fetches: Int64s, sure: Int64s, until: Int64s, hold: Int8s, excess: Reals) -> None:
-    """Of each that is due its place in HOLDS (-1: no response) and `excess_ms` (NaN: null) by the rules of
-    `fetch_holds`' head."""
+@kernel("const i8[:] const i8[:,:] const i8[:] const i8[:] i1[:] f8[:,:]")
+def classify(due: Int64s, fetches: Int64s, sure: Int64s, until: Int64s, hold: Int8s, times: Reals) -> None:
+    """Of each that is due its place in HOLDS (-1: no response), and as rows of `times` [3, due] `excess_ms`,
+    `agreed_ms` and `throttled_ms` (NaN: null), by the rules of `fetch_holds`' head."""
     for k in range(due.size):
         i = due[k]
         row = fetch_at(fetches, i)
         ms, wait, least, records = row.spent, row.wait, row.least, row.records
-        hold[k], excess[k] = -1, np.nan
+        hold[k] = -1
+        times[EXCESS, k], times[AGREED, k], times[MUTED, k] = np.nan, np.nan, np.nan
         if np.isnan(ms):
             continue
         raft = row.marks & h.RAFT > 0
         throttle = 0.0 if np.isnan(row.throttle) else row.throttle
         late = wait > 0 and ms >= wait - EARLY_MS
         enough = records >= max(least, 1)
+        muted = 0.0
+        if row.turn < until[i]:
+            muted = min((until[i] - row.turn) / MILLI, ms)
         code = UNKNOWN
         if row.error == NULL:
             code = UNKNOWN
         elif row.error != 0:
             code = ERROR
-        elif (
-            row.turn < until[i]
-            or (throttle > 0 and records == 0 and not late)
-            or (throttle > 0 and records > 0 and ms >= throttle - EARLY_MS)
-        ):
+        elif muted > 0 or (throttle > 0 and records == 0 and not late):
             code = THROTTLED
+        elif throttle > 0 and records > 0 and ms >= throttle - EARLY_MS:
+            code = THROTTLED
+            muted = min(throttle, ms)
         elif row.marks & h.FAILED:
             code = ERROR
         elif (
@@ -267,10 +273,15 @@ def classify(due: Int64s, fetches: Int64s, sure: Int64s, until: Int64s, hold: In
         elif records > 0 or raft:
             code = DATA
         hold[k] = code
+        times[MUTED, k] = muted
+        if code in (IMMEDIATE, ERROR):
+            times[AGREED, k] = 0.0
+        elif wait >= 0:
+            times[AGREED, k] = min(float(wait), ms - muted)
         if code == IMMEDIATE or (code == ERROR and row.error != 0):
-            excess[k] = ms
+            times[EXCESS, k] = ms - muted
         elif code == TIMEOUT or (code == DATA and ms > wait and wait >= 0):
-            excess[k] = max(ms - wait, 0.0)
+            times[EXCESS, k] = max(ms - wait, 0.0)
 
 
 @kernel("const i8[:] const i8[:] const f8[:] const b1[:] const i8[:] i1[:]")
@@ -288,19 +299,23 @@ def name_produces(
 
 
 @kernel(
-    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i1[:] const f8[:] i1[:] f8[:] i8[:] i8 -> i8 i8"
+    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i1[:] const f8[:,:] i1[:] f8[:,:] i8[:] i8 "
+    "-> i8 i8"
 )
 def take_over(
     high: Int64s, n: Int64s, rows: Int64s, told_high: Int64s, told_n: Int64s, told: npt.NDArray[np.int8],
     told_waits: Reals, holds: npt.NDArray[np.int8], waits: Reals, left: Int64s, at: Scalar,
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
-    """Holds and waits of these rows, by their keys, out of what is told from the `at`-th on. The two stand in the same
-    order, but what is told may lack some. Returns how many are `left`, and where the next ones stand."""
+    """Holds and waits [kinds of waits, rows] of these rows, by their keys, out of what is told from the `at`-th on. The
+    two stand in the same order, but what is told may lack some. Returns how many are `left`, and where the next ones
+    stand."""
     count = np.int64(0)
     for i in range(rows.size):
         row = rows[i]
         if at < told.size and told_high[at] == high[row] and told_n[at] == n[row]:
-            holds[row], waits[row] = told[at], told_waits[at]
+            holds[row] = told[at]
+            for kind in range(len(waits)):
+                waits[kind, row] = told_waits[kind, at]
             at += 1
         else:
             left[count] = row

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.analysis.holds.exchange_holds import muted
+from kdissect.analysis.holds.exchange_holds import throttled_times
 from kdissect.analysis.holds.fetch_holds import turns
 from kdissect.analysis.holds.hold_kernels import ERROR, HOLDS, IMMEDIATE, REPLICATION, THROTTLED, UNKNOWN
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
@@ -132,9 +132,10 @@ class ReplicationTracker:
         """
         self._follow(fetches, fetched)
         if produces.num_rows:
-            held = muted(produces, keys_of(produces)[0], throttled)
-            flags = held.astype(np.int64)
-            produces = with_columns(produces, {"_muted": flags if isinstance(produces, Codes) else pa.array(flags)})
+            held = throttled_times(produces, keys_of(produces)[0], throttled)
+            held = np.where(np.isnan(reals(produces, "broker_ms")), np.nan, held)
+            told = held if isinstance(produces, Codes) else pa.array(held, MS, mask=np.isnan(held))
+            produces = with_columns(produces, {"throttled_ms": told})
         if self._waiting is not None:
             produces, partitions = joined(self._waiting[0], produces), joined(self._waiting[1], partitions)
         elif isinstance(produces, Codes) and not produces.num_rows:
@@ -157,7 +158,7 @@ class ReplicationTracker:
 
         produces, partitions = self._waiting
         self._waiting = (
-            as_codes("produces", produces, vocabulary, ("_muted",)),
+            as_codes("produces", produces, vocabulary, ("throttled_ms",)),
             as_codes("produce_partitions", partitions, vocabulary),
         )
         return produces
@@ -187,8 +188,7 @@ class ReplicationTracker:
         if isinstance(produces, Codes):
             hold, ms, _ = _holds(produces, found)
             return produces.with_columns({"hold": hold.astype(np.int64), "replication_ms": ms})
-        kept = produces.drop_columns(["_muted"]) if "_muted" in produces.column_names else produces
-        return with_columns(kept, _columns(produces, found))
+        return with_columns(produces, _columns(produces, found))
 
     def _place(self, table: pa.Table, broker: Int64s) -> Int64s:
         """Broker, topic and partition as one number; -1 where it has none."""
@@ -388,7 +388,7 @@ def _bisect(values: Int64s, begin: Int64s, end: Int64s, wanted: Int64s) -> Int64
 def _holds(produces: pa.Table, waits: _Waits) -> tuple[npt.NDArray[np.int8], Reals, Reals]:
     """Of each Produce its place in HOLDS (-1: null), `replication_ms` and `excess_ms` (NaN: null)."""
     broker_ms, acks = reals(produces, "broker_ms"), ints(produces, "acks", 0)
-    held, error = ints(produces, "_muted", 0) > 0, ints(produces, "error_code", 0)
+    held, error = reals(produces, "throttled_ms") > 0, ints(produces, "error_code", 0)
     every = (acks == ALL) & ~np.isnan(broker_ms)
     ms = np.where(every, waits.ms, np.nan)
     long = (ms >= LEAST_MS) & (ms > broker_ms / 2)
@@ -402,6 +402,7 @@ def _holds(produces: pa.Table, waits: _Waits) -> tuple[npt.NDArray[np.int8], Rea
 def _columns(produces: pa.Table, waits: _Waits) -> dict[str, pa.Array]:
     """What is filled in of `produces`."""
     hold, ms, excess = _holds(produces, waits)
+    held = reals(produces, "throttled_ms")
     sizes = np.bincount(waits.who[:, 0], minlength=len(ms))
     places = pa.array(begins(sizes), pa.int32(), mask=np.append(sizes == 0, False))
     return {
@@ -409,6 +410,7 @@ def _columns(produces: pa.Table, waits: _Waits) -> dict[str, pa.Array]:
         "waited_for": pa.ListArray.from_arrays(places, pa.array(waits.who[:, 1], CODE)).cast(CODES),
         "hold": words(hold, HOLDS),
         "excess_ms": pa.array(excess, MS, mask=np.isnan(excess)),
+        "throttled_ms": pa.array(held, MS, mask=np.isnan(held)),
     }
 
 

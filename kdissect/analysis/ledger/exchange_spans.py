@@ -10,15 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.analysis.holds.throttle_windows import throttle_windows
 from kdissect.analysis.ledger import time_owners as o
 from kdissect.analysis.ledger.interval_sweep import Spans
 from kdissect.analysis.ledger.stalls import stalls
-from kdissect.analysis.ledger.throttle_windows import throttle_windows
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times
 
 DATA_LANE = (0, 1, 78)
 """Produce, Fetch, ShareFetch."""
-FETCHES = (1, 78)
 GROUP_APIS = (11, 14)
 """JoinGroup and SyncGroup."""
 TRANSACTION_APIS = (24, 25, 26, 28)
@@ -57,10 +56,6 @@ class Rows:
         """The code of the connection; one code for all that the table has not."""
         self.ended = np.append(times(connections, "ended_at"), NULL_TIME)[self.on]
         self.asked, self.answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
-        at = locate(keys_of(exchanges), keys_of(self.fetches)) if self.count and self.fetches.num_rows else None
-        longest = np.maximum(np.append(ints(self.fetches, "max_wait_ms", 0), 0), 0) * MILLI
-        self.wait: Int64s = longest[at] if at is not None else np.zeros(self.count, np.int64)
-        """What each Fetch asked the broker to wait at most."""
         self.known: Flags = (self.asked != NULL_TIME) & ~np.isnan(reals(exchanges, "broker_ms"))
         """The exchanges whose parts are known."""
         network, broker = self.micros("network_ms"), self.micros("broker_ms")
@@ -71,6 +66,9 @@ class Rows:
         self.there = self.sent + up
         self.begun = self.there + self.micros("queued_ms")
         self.done = self.begun + broker
+        self.turn = np.minimum(self.begun + self.micros("throttled_ms"), self.done)
+        """When a quota let the broker read it."""
+        self.agreed = np.minimum(self.micros("agreed_ms"), self.done - self.turn)
         self.reached = self.done + network - up
         self.last = self.reached + self.micros("response_transfer_ms")
 
@@ -97,11 +95,7 @@ def exchange_spans(rows: Rows) -> Spans:
     closing = np.append(windows.end, LATEST)[window_before]
     parts = _Parts(opening, closing)
     known = np.flatnonzero(rows.known)
-    # The hold says so too where no answer with a throttle time is among the connection's rows.
-    named = np.isin(rows.connection, rows.connection[rows.micros("throttle_ms") > 0])
-    held_back = (rows.hold == "throttled") & (window_before < 0) & ~named
-    turn = np.where(window_before < 0, rows.begun, np.clip(closing, rows.begun, rows.done))
-    first, sent, there, begun, until, served, done, reached, last = _borders(rows, turn, held_back)
+    first, sent, there, begun, turn, until, served, done, reached, last = exchange_borders(rows)
     throttle = _ranks(rows, o.THROTTLE)
     end = np.minimum(windows.end, _or_latest(rows.ended)[windows.row])
     parts.add(windows.row, windows.begin, end, throttle[windows.row])
@@ -113,8 +107,7 @@ def exchange_spans(rows: Rows) -> Spans:
     broker_reads, client_reads = _unread(rows)
     transfer = _ranks(rows, o.TRANSFER)
     measured = rows.kind != ""
-    waited = np.where(held_back, throttle, _ranks(rows, o.LONG_POLL))
-    waited = np.where(np.isin(rows.key, GROUP_APIS), _ranks(rows, o.GROUP), waited)
+    waited = np.where(np.isin(rows.key, GROUP_APIS), _ranks(rows, o.GROUP), _ranks(rows, o.LONG_POLL))
     work = np.where(np.isin(rows.key, TRANSACTION_APIS), _ranks(rows, o.COORDINATED), _ranks(rows, o.SERVED))
     work = np.where(measured, work, _ranks(rows, o.UNMEASURED))
     none = np.full(rows.count, NULL_TIME)
@@ -123,7 +116,8 @@ def exchange_spans(rows: Rows) -> Spans:
     parts.add_apart(known, first, sent, np.where(broker_reads, transfer, unread))
     parts.add_apart(known, sent, there, way)
     parts.add_apart(known, there, begun, np.full(rows.count, o.rank_of(o.QUEUED)))
-    parts.add_apart(known, begun, until, waited)
+    parts.add_apart(known, begun, turn, throttle)
+    parts.add_apart(known, turn, until, waited)
     parts.add_apart(known, until, served, work)
     parts.add_apart(known, served, done, _ranks(rows, o.FOLLOWERS))
     parts.add_apart(known, done, reached, way, there)
@@ -168,35 +162,26 @@ def _ranks(rows: Rows, label: o.Label) -> Int64s:
     return found
 
 
-def _borders(rows: Rows, turn: Int64s, held_back: Flags) -> list[Int64s]:
-    """The instants between the parts of each exchange; [rows] each.
+def exchange_borders(rows: Rows) -> list[Int64s]:
+    """The ten instants between the parts of each exchange by itself, [rows] each; other exchanges of its connection do
+    not matter.
 
-    `turn`: when its broker read it, behind its throttle window. `held_back`: which wait for a quota all the time.
-    """
-    agreed = np.isin(rows.key, FETCHES) & ~np.isin(rows.hold, ("immediate", "error"))
-    until = np.where(agreed, np.minimum(turn + rows.wait, rows.done), rows.begun)
-    until = np.where(np.isin(rows.key, GROUP_APIS) | held_back, rows.done, until)
+    In order: the request's first byte, its last byte, its arrival, its turn, end of the throttled wait, end of the
+    agreed wait, end of the broker's work, end of replication, arrival of the response, the response's last byte."""
+    until = rows.turn + rows.agreed
     replicated = np.minimum(rows.micros("replication_ms"), rows.done - until)
     return [
         rows.asked,
         rows.sent,
         rows.there,
         rows.begun,
+        rows.turn,
         until,
         rows.done - replicated,
         rows.done,
         rows.reached,
         rows.last,
     ]
-
-
-def exchange_borders(rows: Rows) -> list[Int64s]:
-    """The nine instants between the parts of each exchange by itself, [rows] each; other exchanges of its connection do
-    not matter.
-
-    In order: the request's first byte, its last byte, its arrival, its turn, end of the agreed wait, end of the
-    broker's work, end of replication, arrival of the response, the response's last byte."""
-    return _borders(rows, rows.begun, rows.hold == "throttled")
 
 
 def _ways(rows: Rows) -> Int64s:
@@ -222,7 +207,7 @@ def _unread(rows: Rows) -> tuple[Flags, Flags]:
 def _add_stalled(parts: _Parts, rows: Rows) -> None:
     """Adds what was in flight while its broker answered nobody: all of that is the broker's."""
     counted = rows.known & ~np.isin(rows.key, GROUP_APIS) & (rows.hold != "throttled")
-    broker, found = stalls(rows.exchanges, rows.there, rows.done, rows.wait, counted)
+    broker, found = stalls(rows.exchanges, rows.there, rows.done, rows.agreed, counted)
     rank = _ranks(rows, o.STALL)
     for code, low, high in found:
         held = np.flatnonzero((broker == code) & counted & (rows.there < high) & (rows.done > low))

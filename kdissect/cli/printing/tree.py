@@ -96,8 +96,9 @@ def _facts(row: Mapping[str, Any], owners: Mapping[str, float], local: bool) -> 
              if row[f"{side}_resent_ms"]]  # fmt: skip
     if again:
         yield "sent again", ", ".join(again)
-    if row["replication_ms"]:
-        yield "replication", f"{words.milliseconds(row['replication_ms'])} of the broker's part"
+    for name in ("throttled", "agreed", "replication"):
+        if row[f"{name}_ms"]:
+            yield name, f"{words.milliseconds(row[f'{name}_ms'])} of the broker's part"
     if row["throttle_ms"]:
         yield "throttle", f"{words.milliseconds(row['throttle_ms'])} from this answer on"
     if row.get("hold"):

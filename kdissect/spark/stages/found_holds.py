@@ -1,7 +1,7 @@
 """What the analysis found out about exchanges, on its way back to their rows.
 
 Rows of `exchanges` are the widest, and the analysis reads few of them: they stay with the task that decoded them, and
-what is told of each (`hold`, `replication_ms`) comes to them by its key, a few bytes an exchange.
+what is told of each (`hold` and WAITS) comes to them by its key, a few bytes an exchange.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.analysis.holds.exchange_holds import coded, hold_columns
+from kdissect.analysis.holds.exchange_holds import THROTTLED, WAITS, hold_columns, no_waits, told_holds
 from kdissect.analysis.stage import TOLD_ELSEWHERE
 from kdissect.arrays.arrow import Int64s, ints, numbers, one, reals, with_columns
 from kdissect.arrays.growing import runs
@@ -26,9 +26,11 @@ ORIGIN = "_origin"
 """Helper column of what the analysis is fed with: see STAGED."""
 TELLING = ("exchanges", "fetches", "produces")
 """Tables whose rows tell it."""
-SCHEMA = pa.schema([("high", pa.int64()), ("n", pa.int64()), ("hold", pa.int8()), ("replication_ms", pa.float64())])
+SCHEMA = pa.schema(
+    [("high", pa.int64()), ("n", pa.int64()), ("hold", pa.int8()), *((name, pa.float64()) for name in WAITS)]
+)
 CELL_ROWS = 1 << 16
-"""Rows that are passed on together, some 500 KB compressed: what waits for them takes 25 bytes each."""
+"""Rows that are passed on together, some 500 KB compressed: what waits for them takes 41 bytes each."""
 
 
 class Telling:
@@ -52,8 +54,8 @@ class Telling:
             yield self._out(origin)
 
     def _note(self, table: pa.Table) -> None:
-        codes, waits = coded(one(table, "hold")), reals(table, "replication_ms")
-        kept = (codes >= 0) | ~np.isnan(waits)
+        codes, waits = told_holds(table)
+        kept = (codes >= 0) | (~np.isnan(waits[:THROTTLED])).any(axis=0) | (waits[THROTTLED] > 0)
         if "api_key" in table.column_names:  # of `exchanges`: those of Fetch and Produce are told by their own tables
             kept &= ~np.isin(ints(table, "api_key"), TOLD_ELSEWHERE)
         mine = np.flatnonzero(kept)
@@ -63,7 +65,7 @@ class Telling:
         high, n = keys_of(table)
         for begin, end in runs(origins):
             at = mine[begin:end]
-            made = pa.table([high[at], n[at], codes[at], waits[at]], schema=SCHEMA)
+            made = pa.table([high[at], n[at], codes[at], *waits[:, at]], schema=SCHEMA)
             self._kept.setdefault(int(origins[begin]), []).append(made)
 
     def _out(self, origin: int) -> pa.RecordBatch:
@@ -89,12 +91,12 @@ class Found:
         self._told = None
 
     def filled(self, exchanges: pa.Table) -> pa.Table:
-        """Rows of `exchanges` with `hold` and `replication_ms`."""
+        """Rows of `exchanges` with `hold` and WAITS."""
         if self._told is None:
             self._index()
         assert self._told is not None
         high, n, told, measured = self._told
-        codes, waits = np.full(exchanges.num_rows, -1, np.int8), np.full(exchanges.num_rows, np.nan)
+        codes, waits = np.full(exchanges.num_rows, -1, np.int8), no_waits(reals(exchanges, "broker_ms"))
         if len(high):
             keys = keys_of(exchanges)
             numbers_of = mixed(*keys)
@@ -105,13 +107,13 @@ class Found:
             if len(others):  # two keys that mix alike: hardly ever
                 at[others] = locate((keys[0][others], keys[1][others]), (high, n))
                 same[others] = at[others] >= 0
-            codes[same], waits[same] = told[at[same]], measured[at[same]]
+            codes[same], waits[:, same] = told[at[same]], measured[:, at[same]]
         return with_columns(exchanges, hold_columns(codes, waits))
 
     def _index(self) -> None:
         whole = pa.concat_tables([SCHEMA.empty_table(), *self._parts])
-        high, n, codes, waits = (column.to_numpy() for column in whole.columns)
-        self._told = high, n, codes, waits
+        high, n, codes, *waits = (column.to_numpy() for column in whole.columns)
+        self._told = high, n, codes, np.stack(waits)
         numbers_of = mixed(high, n)
         self._order = np.argsort(numbers_of)
         self._sorted = numbers_of[self._order]

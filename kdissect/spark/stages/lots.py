@@ -34,7 +34,8 @@ FEW = "few exchanges"
 """How staged rows name those exchanges of `exchanges` that the analysis reads."""
 READ = np.array([2, 11, 14, 78, 79])
 """API keys of them: ListOffsets tells high watermarks; JoinGroup, SyncGroup, ShareFetch and ShareAcknowledge wait for
-something themselves or belong to sessions. Responses that announce a throttle window matter whatever they are."""
+something themselves or belong to sessions. Responses that announce a throttle window matter whatever they are, and so
+do the later exchanges of their connections."""
 
 
 class Lots:
@@ -53,6 +54,8 @@ class Lots:
         self._kept: dict[str, list[pa.RecordBatch]] = {}
         self._rows = self._bytes = 0
         self._number = 0
+        self._throttled = np.zeros(0, np.int64)
+        """First parts of the keys of connections with a throttle window."""
         self.weights: dict[str, int] = {}
         """Broker -> rows so far."""
 
@@ -82,7 +85,7 @@ class Lots:
         }
         codes, brokers = self._brokers(base)
         if "exchanges" in tables:
-            read = few(base)
+            read, self._throttled = few(base, self._throttled)
             del tables["exchanges"], owners["exchanges"]
             if len(read):
                 tables[FEW], owners[FEW] = base.take(pa.array(read)), read
@@ -103,15 +106,19 @@ class Lots:
         self._number += len(first)
 
 
-def few(exchanges: pa.Table) -> Words:
-    """The rows of `exchanges` that the analysis reads; all, where the columns that say so were not asked for."""
+def few(exchanges: pa.Table, throttled: Words) -> tuple[Words, Words]:
+    """The rows of `exchanges` that the analysis reads; all, where the columns that say so were not asked for. And
+    `throttled`, the connections with a throttle window (first parts of keys, ascending), with those of these rows."""
     names = exchanges.column_names
     if "api_key" not in names:
-        return np.arange(exchanges.num_rows)
+        return np.arange(exchanges.num_rows), throttled
     read = np.isin(ints(exchanges, "api_key"), READ)
     if "throttle_ms" in names:
-        read |= np.nan_to_num(reals(exchanges, "throttle_ms")) > 0
-    return np.flatnonzero(read)
+        connection = keys_of(exchanges)[0]
+        muting = np.nan_to_num(reals(exchanges, "throttle_ms")) > 0
+        throttled = np.union1d(throttled, connection[muting])
+        read |= np.isin(connection, throttled)
+    return np.flatnonzero(read), throttled
 
 
 def _cut(codes: Words, weights: Words, most: int) -> tuple[Words, Words, Words]:

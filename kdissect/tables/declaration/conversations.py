@@ -112,6 +112,11 @@ EXCHANGES = table(
     Column("response_transfer_ms", m.MS, "Response's last byte - its first byte."),
     Column("replication_ms", m.MS, "Part of broker_ms in which a Produce waited for followers, as in `produces`; null "
            "where the capture cannot tell.", by=By.EXCHANGE_HOLDS),
+    Column("throttled_ms", m.MS, "Part of broker_ms in which a quota muted the connection (KIP-219): until the end of "
+           "the window that the response before this request began.", by=By.EXCHANGE_HOLDS),
+    Column("agreed_ms", m.MS, "Part of broker_ms that the request agreed to: a Fetch or ShareFetch waits max_wait_ms "
+           "at most, unless there was nothing to wait for; JoinGroup and SyncGroup wait for their group. Null for "
+           "other APIs.", by=By.EXCHANGE_HOLDS),
     Column("request_resent_ms", m.MS, "Part of network_ms: from the request's last byte to the last copy of its "
            "bytes that was needed; null where its acknowledgement was not seen."),
     Column("response_resent_ms", m.MS, "Part of response_transfer_ms: for how long a hole in the response stood open "

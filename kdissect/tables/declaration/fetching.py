@@ -86,6 +86,9 @@ FETCHES = table(
     Column("excess_ms", m.MS, "What broker_ms holds beyond what the request agreed to: all of it where the data was "
            "there, the part beyond max_wait_ms where it was waited for; null where that cannot be known.",
            by=By.FETCH_HOLDS),
+    Column("agreed_ms", m.MS, "Part of broker_ms that the request agreed to, as in `exchanges`.", by=By.FETCH_HOLDS),
+    Column("throttled_ms", m.MS, "Part of broker_ms in which a quota muted the connection, as in `exchanges`.",
+           by=By.FETCH_HOLDS),
     Column("throttle_ms", m.MS, "ThrottleTimeMs of the response (v1 and later)."),
     Column("error_code", m.CODE, "Top-level error code of the response (v7 and later; 0 before); null when it was "
            "not read."),

@@ -58,6 +58,8 @@ PRODUCES = table(
            "acks is -1.", by=By.PRODUCE_HOLDS),
     Column("excess_ms", m.MS, "broker_ms - replication_ms; null where acks is -1 and replication_ms is null, and "
            "where it was throttled.", by=By.PRODUCE_HOLDS),
+    Column("throttled_ms", m.MS, "Part of broker_ms in which a quota muted the connection, as in `exchanges`.",
+           by=By.PRODUCE_HOLDS),
     Column("throttle_ms", m.MS, "ThrottleTimeMs of the response (v1 and later)."),
     Column("error_code", m.CODE, "First error code of the response in wire order, 0 for none; null when it was not "
            "read."),

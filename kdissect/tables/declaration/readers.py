@@ -81,7 +81,8 @@ PRODUCE_HOLDS = reader(
 )
 EXCHANGE_HOLDS = reader(
     "what tells why exchanges were answered when they were",
-    SHARE_FETCH.request("max_wait_ms", "min_bytes") | SHARE_FETCH.response("responses.partitions.records"),
+    SHARE_FETCH.request("max_wait_ms", "min_bytes", "share_session_epoch", "is_renew_ack")
+    | SHARE_FETCH.response("responses.partitions.records"),
     exchanges=" ".join(FETCH_HOLDS.tables["exchanges"]),
 )
 COMMITS = reader(
@@ -127,7 +128,8 @@ SHARES = reader(
 FINDINGS = reader(
     "what looks for findings",
     exchanges="exchange_id capture connection_id api_key api broker client_id status abandoned hold network_ms "
-    "network_kind queued_ms broker_ms replication_ms error_code error throttle_ms latency_ms request_first_at "
+    "network_kind queued_ms broker_ms replication_ms agreed_ms throttled_ms error_code error throttle_ms latency_ms "
+    "request_first_at "
     "request_last_at response_first_at response_last_at request_transfer_ms response_transfer_ms request_frame "
     "request_file response_frame response_file request_resent_ms response_resent_ms",
     fetches="exchange_id connection_id broker client_id requested_at request_last_at response_first_at request_kind "
@@ -184,9 +186,9 @@ FIRST_SCREEN_COUNTS = reader(
 LIVE = reader(
     "the live view",
     exchanges="exchange_id connection_id api_key api api_version broker client_id client_ip client_port status "
-    "error_code error latency_ms request_transfer_ms network_ms queued_ms broker_ms replication_ms "
-    "response_transfer_ms hold request_first_at request_last_at response_first_at response_last_at request_bytes "
-    "response_bytes",
+    "error_code error latency_ms request_transfer_ms network_ms queued_ms broker_ms replication_ms agreed_ms "
+    "throttled_ms response_transfer_ms hold request_first_at request_last_at response_first_at response_last_at "
+    "request_bytes response_bytes",
     fetches="exchange_id broker client_id max_wait_ms broker_ms excess_ms hold",
     fetch_partitions="exchange_id topic partition lag",
     fetch_sessions="broker end_reason",
@@ -197,9 +199,9 @@ REPORT = reader(
     "the report",
     exchanges="exchange_id connection_id capture client_ip client_port broker_ip broker_port broker api_key api "
     "api_version correlation_id client_id status error_code error request_first_at response_first_at latency_ms "
-    "request_transfer_ms network_ms network_kind queued_ms broker_ms replication_ms response_transfer_ms throttle_ms "
-    "hold request_bytes response_bytes request_resent_ms response_resent_ms response_last_at "
-    "request_file request_frame response_file response_frame",
+    "request_transfer_ms network_ms network_kind queued_ms broker_ms replication_ms agreed_ms throttled_ms "
+    "response_transfer_ms throttle_ms hold request_bytes response_bytes request_resent_ms response_resent_ms "
+    "response_last_at request_file request_frame response_file response_frame",
     fetches="exchange_id broker client_id requested_at request_last_at response_first_at request_kind session_outcome "
     "session_key session_epoch epoch_status excess_ms max_wait_ms record_bytes",
     fetch_sessions="*",
@@ -264,8 +266,8 @@ BUDGET = reader(
     "the ledger of time and its sums",
     exchanges="exchange_id connection_id client_ip client_id broker api_key status hold request_first_at "
     "response_first_at response_last_at request_transfer_ms network_ms network_up_ms queued_ms broker_ms "
-    "replication_ms response_transfer_ms network_kind throttle_ms",
-    fetches="exchange_id max_wait_ms record_bytes",
+    "replication_ms agreed_ms throttled_ms response_transfer_ms network_kind throttle_ms",
+    fetches="exchange_id record_bytes",
     connections="connection_id client_ip client_id group_id started_at ended_at zero_window_ms",
 )
 BUDGET_TOPICS = reader(

@@ -23,7 +23,7 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.silence_findings import LOST_SEGMENTS, OF_SILENCES, silences
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
-from kdissect.analysis.ledger.throttle_windows import throttle_windows
+from kdissect.analysis.holds.throttle_windows import throttle_windows
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, earliest, ints, reals, span, times
 
 EMPTY_FETCHES = 100
