@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kdissect.arrays.arrow import Int64s, encoded, one
+from kdissect.arrays.arrow import Int64s, numbers, one
 
 Float64s = npt.NDArray[np.float64]
 
@@ -73,10 +74,9 @@ def group(table: pa.Table, by: Sequence[str]) -> Groups:
     code = np.zeros(n, np.int64)
     size = 1
     for name in by:
-        local, values = encoded(_plain(table, name))
-        ranks = sorted(range(len(values)), key=lambda i: (values[i] is None, values[i]))
+        local, values = _coded(table, name)
         rank = np.empty(len(values) + 1, np.int64)
-        rank[ranks] = np.arange(len(values))
+        rank[pc.array_sort_indices(values).to_numpy()] = np.arange(len(values))
         rank[-1] = len(values)
         code = code * (len(values) + 1) + rank[local]
         size *= len(values) + 1
@@ -91,13 +91,24 @@ def group(table: pa.Table, by: Sequence[str]) -> Groups:
     return Groups(code.astype(np.int64), pa.table(keys))
 
 
-def _plain(table: pa.Table, name: str, rows: pa.Array | None = None) -> pa.Array:
-    """A column without a dictionary, of these rows only if given; all null if the table does not have it."""
+def _coded(table: pa.Table, name: str) -> tuple[Int64s, pa.Array]:
+    """A column as codes into its distinct values, -1 where null, and these; all null if the table does not have it."""
     column = one(table, name)
     if column is None:
-        return pa.nulls(table.num_rows if rows is None else len(rows), pa.string())
-    if rows is not None:
-        column = column.take(rows)
+        return np.full(table.num_rows, -1, np.int64), pa.array([], pa.string())
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+        return numbers(column.indices, -1), column.dictionary
+    distinct = column.dictionary.dictionary_encode()
+    return np.append(numbers(distinct.indices, -1), -1)[numbers(column.indices, -1)], distinct.dictionary
+
+
+def _plain(table: pa.Table, name: str, rows: pa.Array) -> pa.Array:
+    """These rows of a column without a dictionary; all null if the table does not have it."""
+    column = one(table, name)
+    if column is None:
+        return pa.nulls(len(rows), pa.string())
+    column = column.take(rows)
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 

@@ -18,7 +18,7 @@ names no broker of another one.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from kdissect.arrays.arrow import distinct
 from kdissect.arrays.dictionaries import coded, no_values
 from kdissect.tables import clusters
+from kdissect.tables.address_texts import behind_separator
 from kdissect.tables.clusters import Clusters, answered_clusters
 from kdissect.tables.declaration.model import CODE, TEXT
 from kdissect.tables.identity import SEPARATOR, endpoint
@@ -213,18 +214,22 @@ class Brokers:
         return out
 
     def names_of(self, brokers: Iterable[str]) -> dict[str, str]:
-        """The names of these unresolved brokers. One that never said anything (it refused every connection) has that
-        of a claim for its very address, if any; resolved ones stay."""
-        names, clusters = self.names(), self.cluster_of()
-        out = {}
-        for text in brokers:
-            name = names.get(text)
-            capture, known, place = text.rpartition(SEPARATOR)
-            if name is None and known:
-                nodes = self._nodes(text, (capture, *split(place)), self.claims, clusters)
-                name = str(next(iter(nodes))) if len(nodes) == 1 else None
-            out[text] = place if name is None else name
-        return out
+        """The names of these unresolved brokers, `ip:port` of those without one; resolved ones stay."""
+        known = self._claimed_names()
+        return {text: known.get(text) or text.rpartition(SEPARATOR)[2] for text in brokers}
+
+    def _claimed_names(self) -> dict[str, str]:
+        """As `names`, and of addresses that never said anything (they refused every connection) those that a claim for
+        the very address gives."""
+        names, clusters = dict(self.names()), self.cluster_of()
+        for capture, host, port in self.claims:
+            if not is_address(host) or host in self.addresses.get((capture, port), ()):
+                continue
+            unresolved = f"{capture}{SEPARATOR}{endpoint(host, port)}"
+            nodes = self._nodes(unresolved, (capture, host, port), self.claims, clusters)
+            if len(nodes) == 1:
+                names[unresolved] = str(next(iter(nodes)))
+        return names
 
     def _alone(self, capture: str, port: int, ip: str, clusters: Mapping[str, str]) -> bool:
         """Whether no other broker address of the capture that may be of the same cluster uses the port."""
@@ -280,10 +285,11 @@ class Brokers:
             return pa.chunked_array([self.resolve(chunk) for chunk in column.chunks], CODED)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        found = self.names_of(text for text in column.dictionary.to_pylist() if text)
+        texts = column.dictionary
+        names = _looked_up(texts, self._claimed_names(), behind_separator(texts))
         if self.given is not None:
-            self.given.update((text, name) for text, name in found.items() if SEPARATOR in text)
-        return _renamed(column, [text and found[text] for text in column.dictionary.to_pylist()])
+            self.given.update(_given(texts, names))
+        return _renamed(column, names)
 
     def resolve_clusters(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         """A `cluster` column as builders leave it, unresolved brokers, with ClusterIds where known now, as a dictionary
@@ -292,13 +298,15 @@ class Brokers:
             return pa.chunked_array([self.resolve_clusters(chunk) for chunk in column.chunks], CODED)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        unresolved = pc.match_substring(column.dictionary, SEPARATOR)
-        if self.given is None and not self.cluster_of() and pc.all(unresolved, min_count=0).as_py():
+        texts, clusters = column.dictionary, self.cluster_of()
+        unresolved = pc.match_substring(texts, SEPARATOR)
+        if self.given is None and not clusters and pc.all(unresolved, min_count=0).as_py():
             return no_values(len(column), CODED)
-        found = [self.cluster_named(text) for text in column.dictionary.to_pylist()]
+        whole = texts.filter(pc.ends_with(texts, SEPARATOR)).to_pylist()
+        known = {**clusters, **{text: self.cluster_named(text) for text in whole}}
+        found = _looked_up(texts, known, pc.if_else(unresolved, None, texts))
         if self.given is not None:
-            pairs = zip(column.dictionary.to_pylist(), found, strict=True)
-            self.given_clusters.update((text, cluster) for text, cluster in pairs if text and SEPARATOR in text)
+            self.given_clusters.update(_given(texts, found))
         return _renamed(column, found)
 
     def cluster_named(self, text: str | None) -> str | None:
@@ -312,15 +320,27 @@ class Brokers:
         return next(iter(within)) if len(within) == 1 else None
 
 
-def _renamed(column: pa.DictionaryArray, names: list[str | None]) -> pa.DictionaryArray:
-    """A dictionary column with other texts in place of its own, equal ones once; None is null."""
-    texts = list(dict.fromkeys(name for name in names if name is not None))
-    if len(texts) == len(names):
-        return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), pa.array(texts, TEXT))
-    place = {text: i for i, text in enumerate(texts)}
-    codes = np.array([*(-1 if name is None else place[name] for name in names), -1], np.int32)
-    chosen = codes[numbers(column.indices, -1)]
-    return coded(np.maximum(chosen, 0), pa.array(texts, TEXT), chosen < 0)
+def _looked_up(texts: pa.Array, known: Mapping[str, str | None], otherwise: pa.Array) -> pa.Array:
+    """What is known of each text, else the text of `otherwise` in its place."""
+    if not known:
+        return otherwise
+    places = pc.index_in(texts, value_set=pa.array(list(known), TEXT))
+    return pc.coalesce(pa.array(list(known.values()), TEXT).take(places), otherwise)
+
+
+def _given(texts: pa.Array, names: pa.Array) -> Iterator[tuple[str, Any]]:
+    """The unresolved ones of texts, each with the name that it was given."""
+    pairs = zip(texts.to_pylist(), names.to_pylist(), strict=True)
+    return ((text, name) for text, name in pairs if text and SEPARATOR in text)
+
+
+def _renamed(column: pa.DictionaryArray, names: pa.Array) -> pa.DictionaryArray:
+    """A dictionary column with other texts in place of its own, equal ones once; null ones are null."""
+    distinct = names.dictionary_encode()
+    if not names.null_count and len(distinct.dictionary) == len(names):
+        return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), names)
+    codes = np.append(numbers(distinct.indices, -1), -1).astype(np.int32)[numbers(column.indices, -1)]
+    return coded(codes, distinct.dictionary)
 
 
 def _cluster_of(origin: str, clusters: Mapping[str, str]) -> str | None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kdissect.kafka.exchanges.completed import END_REASONS, NETWORK_KINDS, NULL_TIME
 from kdissect.tables.clients import NEVER, Clients, told
 from kdissect.tables.declaration.model import MS, PLACES
-from kdissect.tables.identity import Directory, connection_ids, dictionary, unresolved_host
+from kdissect.tables.identity import ConnectionEnds, Directory, connection_ids, dictionary
 from kdissect.tables.nest import Int64s, optional
 from kdissect.tables.table_block import Column, code, count, flag, instant
 
@@ -71,27 +71,26 @@ def columns(directory: Directory, clients: Clients, rows: Int64s, sights: Sights
     """The columns of `connections` for these rows of the run's."""
     table = directory.connections
     client_id = clients.client_id.codes(rows)
-    known = directory  # names of these rows are not kept: after a scan of a network each has others
-    directory = Directory(table)
+    ends = ConnectionEnds(table, rows)
 
     def address_codes() -> npt.NDArray[np.int32]:
         """Codes of client addresses, -1 of connections without a client id."""
         codes, named = np.full(len(rows), -1, np.int32), client_id >= 0
-        codes[named] = known.client_codes(rows[named])
+        codes[named] = directory.client_codes(rows[named])
         return codes
 
     return {
         "connection_id": lambda: connection_ids(table.id[rows]),
         "capture": lambda: directory.capture(rows),
-        "client_ip": lambda: directory.client_ip(rows),
+        "client_ip": lambda: ends.clients.column,
         "client_port": lambda: code(table.client_port[rows]),
-        "broker_ip": lambda: directory.broker_ip(rows),
+        "broker_ip": lambda: ends.brokers.column,
         "broker_port": lambda: code(table.broker_port[rows]),
-        "broker": lambda: directory.broker(rows),
-        "client_name": lambda: unresolved_host(directory.client_ip(rows)),
-        "broker_name": lambda: unresolved_host(directory.broker_ip(rows)),
-        "community_id": lambda: directory.community_id(rows),
-        "cluster": lambda: directory.broker(rows),
+        "broker": lambda: ends.unresolved_brokers,
+        "client_name": lambda: ends.clients.unresolved_hosts,
+        "broker_name": lambda: ends.brokers.unresolved_hosts,
+        "community_id": lambda: ends.community_ids,
+        "cluster": lambda: ends.unresolved_brokers,
         "started_at": lambda: instant(table.started[rows]),
         "ended_at": lambda: instant(_ended(table.started[rows], table.lasted[rows])),
         "start_seen": lambda: flag(table.start_seen[rows]),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import weakref
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from kdissect.arrays.growing import grown, write
 from kdissect.kafka.exchanges.completed import Connections
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import put_word
+from kdissect.tables.address_texts import SEPARATOR as SEPARATOR
+from kdissect.tables.address_texts import Addresses
 from kdissect.tables.community import ID_TYPE, community_ids
 
 Int64s = npt.NDArray[np.int64]
@@ -257,9 +260,6 @@ class Interned:
 
 ZERO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Uuid.ZERO_UUID: "no id" wherever a topic id may be left out."""
-SEPARATOR = "\t"
-"""Between capture and `ip:port` in a broker that has not been resolved yet, and before the address of a host that has
-not. No address holds it."""
 
 
 def unresolved_host(addresses: pa.DictionaryArray) -> pa.Array:
@@ -282,6 +282,8 @@ class _Rows:
             indices, kept = pa.array(codes, mask=conn < 0 if nowhere else None), distinct[nowhere:]
         else:
             indices, kept = recoded(conn, connections)
+        self.named = False
+        """Whether the directory has codes of these connections' addresses and brokers."""
         self.indices, self.kept = indices, kept
         """Which of `kept` each row belongs to, and the connections that have rows, in their order."""
         self._local = np.frombuffer(self.indices.buffers()[1], np.int32, len(conn))
@@ -299,6 +301,46 @@ class _Rows:
         if self.indices.null_count or indices.null_count:
             return _worded(indices.take(self.indices), chosen, values)
         return _worded(pa.array(self.each(indices.to_numpy())), chosen, values)
+
+
+def _community_column(ids: npt.NDArray[np.bytes_], indices: pa.Array) -> pa.Array:
+    """A dictionary column of the community ids that `indices` name; a 4-tuple that was used again has one id."""
+    offsets = np.arange(len(ids) + 1, dtype=np.int32) * ID_TYPE.itemsize
+    texts = pa.StringArray.from_buffers(len(ids), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(ids)))
+    distinct = texts.dictionary_encode()
+    if len(distinct.dictionary) == len(texts):
+        return pa.DictionaryArray.from_arrays(indices, texts)
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(indices), distinct.dictionary)
+
+
+class ConnectionEnds:
+    """Addresses, brokers and community ids of connections, each a row: made for these rows and not kept, for after a
+    scan of a network each connection has others."""
+
+    def __init__(self, connections: Connections, rows: Int64s) -> None:
+        self._table, self._rows = connections, rows
+
+    @cached_property
+    def clients(self) -> Addresses:
+        """The clients' addresses."""
+        return Addresses(self._table.client_hi[self._rows], self._table.client_lo[self._rows])
+
+    @cached_property
+    def brokers(self) -> Addresses:
+        """The brokers' addresses."""
+        return Addresses(self._table.broker_hi[self._rows], self._table.broker_lo[self._rows])
+
+    @cached_property
+    def unresolved_brokers(self) -> pa.Array:
+        """`capture<TAB>ip:port` of each row, as a dictionary column."""
+        table, rows = self._table, self._rows
+        return self.brokers.unresolved_brokers(table.broker_port[rows], table.capture[rows], table.captures)
+
+    @property
+    def community_ids(self) -> pa.Array:
+        """Community id of each row, as a dictionary column."""
+        rows = pa.array(np.arange(len(self._rows), dtype=np.int32))
+        return _community_column(community_ids(self._table, self._rows), rows)
 
 
 class Directory:
@@ -328,8 +370,8 @@ class Directory:
         if len(new):
             new = new[np.diff(new, prepend=-1) > 0]
             table = self.connections
-            self._clients[new] = self._addresses(table.client_hi[new], table.client_lo[new]) + 1
-            broker = self._addresses(table.broker_hi[new], table.broker_lo[new])
+            self._clients[new] = self._coded(Addresses(table.client_hi[new], table.client_lo[new])) + 1
+            broker = self._coded(Addresses(table.broker_hi[new], table.broker_lo[new]))
             key = table.capture[new].astype(np.int64) << 48 | broker.astype(np.int64) << 16 | table.broker_port[new]
             distinct, inverse = np.unique(key, return_inverse=True)
             codes = [self._broker(row >> 48, row >> 16 & 0xFFFFFFFF, row & 0xFFFF) for row in distinct.tolist()]
@@ -342,33 +384,38 @@ class Directory:
             self._broker_ips.append(ip)
         return code
 
-    def _addresses(self, high: npt.NDArray[Any], low: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        tops, top = np.unique(high, return_inverse=True)
-        ends, end = np.unique(low, return_inverse=True)
-        pairs, inverse = np.unique(top * len(ends) + end, return_inverse=True)
-        codes = [self.ips.code(address(int(tops[pair // len(ends)]), int(ends[pair % len(ends)]))) for pair in pairs]
-        return np.array(codes, np.int32)[inverse]
+    def _coded(self, addresses: Addresses) -> npt.NDArray[np.int32]:
+        """Codes of addresses into `ips`."""
+        codes = [self.ips.code(text) for text in addresses.texts.to_pylist()]
+        return np.array(codes, np.int32)[addresses.codes]
 
     def _seen(self, conn: npt.NDArray[Any]) -> _Rows:
         """What these rows have in common, made once for several columns of the same rows."""
         if self._asked is None or self._asked.of() is not conn:
             self._asked = _Rows(conn, len(self.connections))
-            self._ensure(self._asked.kept)
         return self._asked
+
+    def _named(self, conn: npt.NDArray[Any]) -> _Rows:
+        """As `_seen`; the addresses and brokers of these connections have codes then."""
+        rows = self._seen(conn)
+        if not rows.named:
+            self._ensure(rows.kept)
+            rows.named = True
+        return rows
 
     def client_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Client address of each row's connection."""
-        rows = self._seen(conn)
+        rows = self._named(conn)
         return rows.dictionary(self._clients[rows.kept] - 1, self.ips.texts)
 
     def broker_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Broker address of each row's connection."""
-        rows = self._seen(conn)  # fills in what codes stand for
+        rows = self._named(conn)  # fills in `_broker_ips`
         return rows.dictionary(np.array(self._broker_ips, np.int32)[self._brokers[rows.kept]], self.ips.texts)
 
     def broker(self, conn: npt.NDArray[Any]) -> pa.Array:
         """The broker, not resolved yet: `capture<TAB>ip:port`."""
-        rows = self._seen(conn)
+        rows = self._named(conn)
         return rows.dictionary(self._brokers[rows.kept], self.brokers.texts)
 
     def client_port(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
@@ -388,12 +435,12 @@ class Directory:
 
     def broker_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Codes into `brokers`."""
-        rows = self._seen(conn)
+        rows = self._named(conn)
         return rows.each(self._brokers[rows.kept])
 
     def client_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Codes of client addresses into `ips`."""
-        rows = self._seen(conn)
+        rows = self._named(conn)
         return rows.each(self._clients[rows.kept] - 1)
 
     def capture(self, conn: npt.NDArray[Any]) -> pa.Array:
@@ -414,14 +461,7 @@ class Directory:
         new = rows.kept[self._communities[rows.kept] == b""]
         if len(new):
             self._communities[new] = community_ids(self.connections, new)
-        offsets = np.arange(len(rows.kept) + 1, dtype=np.int32) * ID_TYPE.itemsize
-        texts = pa.StringArray.from_buffers(
-            len(rows.kept), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(self._communities[rows.kept]))
-        )
-        distinct = texts.dictionary_encode()  # a 4-tuple that was used again has one id
-        if len(distinct.dictionary) == len(texts):
-            return pa.DictionaryArray.from_arrays(rows.indices, texts)
-        return pa.DictionaryArray.from_arrays(distinct.indices.take(rows.indices), distinct.dictionary)
+        return _community_column(self._communities[rows.kept], rows.indices)
 
     def file(self, capture: npt.NDArray[Any], file: npt.NDArray[Any]) -> pa.Array:
         """File names from capture and file index (negative: null)."""

@@ -132,6 +132,8 @@ def plaintext_to_tls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     connections = ev.get(tables, "connections")
     coder = Coder()
     refused = coder.column(connections, "tls") == coder.codes.get("expected", -2)
+    if not refused.any():
+        return []
     groups = group(connections, ["client_ip", "broker"])
     found = []
     for code in np.flatnonzero(groups.count(refused)).tolist():
