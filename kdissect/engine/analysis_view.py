@@ -19,14 +19,14 @@ from kdissect.tables.declaration import TABLES, readers
 if TYPE_CHECKING:
     from kdissect.analysis.questions.explanation import Explanation
     from kdissect.analysis.questions.topic_gap import TopicGap
-    from kdissect.engine.capture import Capture
+    from kdissect.engine.capture_tables import CaptureTables
     from kdissect.summary.account import Handle
 
 
 class Analysis:
     """Sessions, latency and findings of one capture."""
 
-    def __init__(self, capture: Capture) -> None:
+    def __init__(self, capture: CaptureTables) -> None:
         self._capture = capture
 
     def sessions(self, every: float | None = 1.0) -> dict[str, pa.Table]:
@@ -251,7 +251,7 @@ class Analysis:
             ids[0] if ids else exchange_id, tables["fetches"], tables["fetch_partitions"], tables["session_partitions"]
         )
 
-    def diff(self, other: Capture, by: Sequence[str] = ("api",)) -> dict[str, pa.Table]:
+    def diff(self, other: CaptureTables, by: Sequence[str] = ("api",)) -> dict[str, pa.Table]:
         """This capture against another one: before and after a change, or the same traffic at two places.
 
         `latency` (what got slower), `versions` (which clients use others), `errors`, `network` (time between the two
@@ -259,7 +259,7 @@ class Analysis:
         """
         from kdissect.analysis.diff import diff
 
-        return diff(self._compared(by), other.analysis._compared(by), by)
+        return diff(self._compared(by), Analysis(other)._compared(by), by)
 
     def _compared(self, by: Sequence[str]) -> Mapping[str, pa.Table]:
         from kdissect.analysis.latency import checked

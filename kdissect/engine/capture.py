@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -12,63 +12,36 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
-from kdissect.analysis.stage import Stage
-from kdissect.capture import CaptureSet, open_captures
+from kdissect.capture import open_captures
 from kdissect.capture.clock import nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source
-from kdissect.engine.analysed_run import AnalysedRun
-from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import checked
-from kdissect.engine.run import Run
+from kdissect.engine.capture_tables import MADE, CaptureTables
 from kdissect.engine.settings import Progress, Settings
-from kdissect.output import distinct, scratch, whole_seekable
+from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
-from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared
-from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration import declared
 from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import selection
-from kdissect.tables.where import Filter, parse
 
 if TYPE_CHECKING:
-    import pandas
-
     from kdissect.engine.analysis_view import Analysis
     from kdissect.engine.extracts.annotating import Commented
     from kdissect.engine.extracts.checking import Checked
     from kdissect.engine.extracts.cutting import Written
     from kdissect.engine.extracts.redacting import Redacted
     from kdissect.engine.extracts.showing import Shown
-    from kdissect.engine.timings import Timings
-    from kdissect.report.session_rows import SessionRows
     from kdissect.rewriting.standins import StandIns
-    from kdissect.summary import Summary
-
-MADE = tuple(name for name, one in TABLES.items() if not one.on_request)
-"""The tables that a run makes unless others are asked for, in the order in which they are written. `records` and
-`producers`, which go into every record and every batch sent, are made when they are asked for."""
-
-BY_TOPIC = frozenset(name for name, schema in SCHEMAS.items() if "topic" in schema.names) - {"findings"}
-"""Tables whose rows are each of one topic. A finding names one, too, but is made of rows of the topics asked for."""
-SMALL = 16 << 20
-"""Bytes of input up to which all rows are held, where memory is limited: of the smallest exchanges that there are, 200
-bytes each, they take some 400 MB, those of records aside."""
-ORDERED = ("records",)
-"""Tables whose rows are put in order on disk: compressed, a small capture may hold any number of them."""
 
 
-class Capture:
+class Capture(CaptureTables):
     """One or more captures, opened but not read. Every method reads them anew (standard input can be read only once).
 
     Made by `kdissect.open`. A table has the same name, columns and values here, on the command line, in Parquet and in
     Spark; see `kdissect.tables.declaration`.
     """
-
-    def __init__(self, captures: list[CaptureSet], settings: Settings, keylog: str | Path | None = None) -> None:
-        self._captures = captures
-        self._settings = settings
-        self._keylog = keylog
 
     def __repr__(self) -> str:
         names = ", ".join(capture.name for capture in self._captures)
@@ -81,214 +54,11 @@ class Capture:
         return capture_html(self._captures)
 
     @property
-    def names(self) -> list[str]:
-        """What the `capture` column calls each of them."""
-        return [capture.name for capture in self._captures]
-
-    @property
-    def size(self) -> int | None:
-        """Bytes of all files as they lie there, compressed or not; None where one is a pipe or an open file."""
-        paths = [member.path for one in self._captures for member in one.members if member.regular]
-        if len(paths) < sum(len(one.members) for one in self._captures):
-            return None
-        return sum(path.stat().st_size for path in paths if path is not None)
-
-    def path(self, capture: str, file: str) -> Path | None:
-        """Where a file that tables name (`capture` and, say, `request_file`) lies; None for an open file."""
-        for one in self._captures:
-            for member in one.members:
-                if one.name == capture and member.name == file:
-                    return member.path
-        return None
-
-    def table(
-        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False,
-        sort: Sequence[str] | None = None, limit: int | None = None,
-    ) -> pa.Table:  # fmt: skip
-        """A whole table in the contract's order.
-
-        `columns`: names, in the order wanted. `where`: an expression such as "api = 'Fetch' and latency_ms > 500".
-        `reveal`: keys, values and headers of `records` are shown; without it only their sizes are. `sort`: columns to
-        order by instead, `-` before a name for the largest first, null last; `limit`: at most so many rows. Raises
-        UsageError for an unknown table or column or a bad expression, CaptureError when nothing can be read.
-        """
-        if sort is None and limit is None:
-            return self._tables({name: columns}, {name: where}, reveal=reveal)[name]
-        from kdissect.tables.sorting import arranged, sort_keys
-
-        keys = [key.column for key in sort_keys(sort, declared(name).schema)]
-        wanted = None if columns is None else [*dict.fromkeys([*columns, *keys])]
-        made = arranged(self._tables({name: wanted}, {name: where}, reveal=reveal)[name], sort, limit)
-        return made if columns is None else made.select(list(columns))
-
-    def tables(
-        self,
-        names: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
-        where: Mapping[str, str] | None = None,
-        *,
-        reveal: bool = False,
-    ) -> dict[str, pa.Table]:
-        """Several tables in one pass (all but `records` and `producers` when None); a mapping also says their columns
-        (None: all).
-
-        `where` has filters by table. `reveal` as in `table`.
-        """
-        asked = names if isinstance(names, Mapping) else dict.fromkeys(MADE if names is None else names)
-        return self._tables(asked, where or {}, reveal=reveal)
-
-    @property
-    def timings(self) -> Timings:
-        """Where the time went, by layer, of everything that was read so far."""
-        return self._settings.timings
-
-    @property
-    def frugal(self) -> bool:
-        """Whether answers are to be made without holding all rows: memory is limited, and the input is not small."""
-        return self._settings.memory is not None and (self.size is None or self.size > SMALL)
-
-    def latencies(
-        self, columns: Sequence[str], read: Mapping[str, Sequence[str]], every: float | None, where: str | None
-    ) -> pa.Table:
-        """Latencies by columns of `exchanges` in flat memory; `read`: table -> columns that they are made of."""
-        from kdissect.engine.flowing_answers import latencies
-
-        condition = self._condition("exchanges", where)
-        tables = {name: list(names) for name, names in read.items()}
-        tables["exchanges"] = _with_filter(tables["exchanges"], condition)
-        settings = self._reading(tables, {"exchanges": condition}, False)
-        return latencies(self._captures, settings, columns, tables, every, condition)
-
-    def session_rows(self, read: Mapping[str, Sequence[str]]) -> tuple[SessionRows, pa.Table]:
-        """What figures of fetch sessions are made of, in flat memory, and the table `share_sessions`; `read`: table ->
-        columns that they are made of."""
-        from kdissect.engine.flowing_answers import sessions
-
-        return sessions(self._captures, self._reading(dict.fromkeys(read), {}, False), read)
-
-    @property
-    def left_out(self) -> list[str]:
-        """What did not fit into `memory` in everything that was read so far, a line each."""
-        return list(self._settings.limited.notes)
-
-    @property
     def analysis(self) -> Analysis:
         """Sessions, latency, findings, and comparison with another capture."""
         from kdissect.engine.analysis_view import Analysis
 
         return Analysis(self)
-
-    def pandas(
-        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False,
-        sort: Sequence[str] | None = None, limit: int | None = None,
-    ) -> pandas.DataFrame:  # fmt: skip
-        """A table as a DataFrame with Arrow-backed dtypes; arguments as in `table`."""
-        import pandas
-
-        table = self.table(name, columns, where, reveal=reveal, sort=sort, limit=limit)
-        frame: pandas.DataFrame = table.to_pandas(types_mapper=pandas.ArrowDtype)
-        return frame
-
-    def batches(
-        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet."""
-        shown = columns_of(name, None if columns is None else list(columns))
-        condition = self._condition(name, where)
-        made = _with_filter(shown, condition)
-        settings = self._reading({name: columns}, {name: condition}, reveal)
-        if not Stage({name: made}).idle:
-            yield from self._analysed_batches(name, made, condition, shown)
-            return
-        books = Books(self._captures, {name: made}, settings)
-        for rows in _together(Run(books), name):
-            yield from books.builder.finished(name, rows, condition, shown).combine_chunks().to_batches()
-        if TABLES[name].made.at_the_end:
-            for _, piece in books.pieces_at_the_end():
-                yield from books.builder.finished(name, [piece], condition, shown).to_batches()
-
-    def ordered(
-        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        """As `table`, in pieces: flat memory, for rows lie in temporary files until they can be put in order. Of tables
-        whose rows a capture's own size bounds, these are `table`'s.
-
-        Raises ScratchFull (a KdissectError) where there is no room for them.
-        """
-        if name not in ORDERED and not self._may_not_fit(name):
-            yield from self.table(name, columns, where, reveal=reveal).to_batches()
-            return
-        from kdissect.engine.saving.parquet import in_order
-
-        run, shown, found = self._run({name: columns}, {name: where}, None, reveal)
-        with scratch() as folder:
-            yield from in_order(run, name, shown[name], found[name], Path(folder))
-
-    def parts(
-        self, tables: Mapping[str, Sequence[str] | None], where: Mapping[str, str] | None = None
-    ) -> Iterator[dict[str, pa.Table]]:
-        """Several tables in pieces (name -> columns, None: all), each with what was read together, in flat memory: rows
-        lie in temporary files until every name is known. Rows of other tables that belong to an exchange come with
-        it or before it. `where` has filters by table.
-
-        Raises ScratchFull (a KdissectError) where there is no room for them.
-        """
-        from kdissect.engine.bounds.spool import Spool
-
-        run, shown, found = self._run(tables, where or {})
-        with scratch() as folder, Spool(Path(folder)) as spool:
-            for part in run.settled(spool):
-                names = [name for name in tables if name in part]
-                yield {name: run.builder.finished(name, [part[name]], found[name], shown[name]) for name in names}
-
-    def _may_not_fit(self, name: str) -> bool:
-        """Whether rows of a table that is made part by part may be more than the memory allowed."""
-        return self.frugal and (TABLES[name].joined or TABLES[name].made is By.BLOCK)
-
-    def _analysed_batches(
-        self, name: str, made: list[str], condition: Filter | None, shown: list[str]
-    ) -> Iterator[pa.RecordBatch]:
-        if not TABLES[name].progressive:
-            yield from self._tables({name: shown}, {}, {name: condition})[name].to_batches()
-            return
-        run = AnalysedRun(self._captures, {name: made}, self._settings)
-        for part in run.parts():
-            if name in part and part[name].num_rows:
-                yield from run.builder.pieces(name, [part[name]], condition, shown, named=True)
-
-    def stream(
-        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
-    ) -> pa.RecordBatchReader:
-        """`batches` as a stream with the Arrow PyCapsule interface, which other libraries take as it is."""
-        shown = columns_of(name, None if columns is None else list(columns))
-        schema = pa.schema([SCHEMAS[name].field(column) for column in shown])
-        return pa.RecordBatchReader.from_batches(schema, self.batches(name, columns, where, reveal=reveal))
-
-    def messages(self, api: str, direction: str) -> pa.Table:
-        """Every message of one API and direction ("request" or "response"), nested as on the wire, a row each.
-
-        The columns are those of all versions together; a field that a message's version does not have is null. Bytes
-        that hold another message stand beside it as `<name>_decoded`.
-        """
-        batches = list(self.message_batches(api, direction))
-        return pa.Table.from_batches(batches)
-
-    def message_batches(self, api: str, direction: str) -> Iterator[pa.RecordBatch]:
-        """`messages` in pieces of one schema; at least one, maybe empty."""
-        kind = _message_type(api, direction)
-        schema = _message_schema(kind)
-        none = True
-        for part in Run(Books(self._captures, {}, self._settings, kind)).rows():
-            if part.messages is not None:
-                none = False
-                yield part.messages.cast(schema)
-        if none:
-            yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-
-    def summary(self, by: str = "api") -> Summary:
-        """The first screen as data; `by` groups its latencies: api, client, broker or version."""
-        from kdissect.engine.extracts.overview import overview
-
-        return overview(self._captures, self._settings, by)
 
     def show(self, exchange_id: str | None = None, frame: int | None = None, *, reveal: bool = False) -> list[Shown]:
         """One exchange with every byte of its request and response explained; by frame, all that this frame completed.
@@ -300,11 +70,6 @@ class Capture:
         from kdissect.engine.extracts.showing import show, wanted
 
         return show(self._captures, self._everything, wanted(exchange_id, frame), reveal)
-
-    def not_input(self, target: object) -> None:
-        """Raise UsageError where `target` is a path of a file that is read here, by whatever name."""
-        files = [one.path or one.file for capture in self._captures for one in capture.members]
-        distinct(target, [*files, self._keylog])
 
     def cut(
         self,
@@ -445,63 +210,6 @@ class Capture:
             written[name] = write_parquet(table.schema, table.to_batches(), folder / f"{name}.parquet")
         return written
 
-    def _tables(
-        self,
-        asked: Mapping[str, Sequence[str] | None],
-        where: Mapping[str, str | None],
-        conditions: Mapping[str, Filter | None] | None = None,
-        reveal: bool = False,
-    ) -> dict[str, pa.Table]:
-        if self.frugal and list(asked) == ["findings"]:
-            from kdissect.engine.flowing_answers import found as found_in
-
-            columns = columns_of("findings", None if asked["findings"] is None else list(asked["findings"]))
-            condition = (conditions or {}).get("findings") or _condition("findings", where.get("findings"))
-            looked, rows = found_in(self._captures, self._settings)
-            return {"findings": looked.builder.finished("findings", [rows], condition, columns)}
-        run, shown, found = self._run(asked, where, conditions, reveal)
-        return {
-            name: run.builder.finished(name, parts, found[name], shown[name]) for name, parts in run.whole().items()
-        }
-
-    def _run(
-        self,
-        asked: Mapping[str, Sequence[str] | None],
-        where: Mapping[str, str | None],
-        conditions: Mapping[str, Filter | None] | None = None,
-        reveal: bool = False,
-    ) -> tuple[AnalysedRun, dict[str, list[str]], Mapping[str, Filter | None]]:
-        """A run for whole tables, the columns to show of each, and the filters."""
-        shown = {name: columns_of(name, None if columns is None else list(columns)) for name, columns in asked.items()}
-        found = conditions or {name: self._condition(name, where.get(name)) for name in asked}
-        columns = {name: _with_filter(names, found[name]) for name, names in shown.items()}
-        early = {name: condition for name, condition in found.items() if condition is not None}
-        return AnalysedRun(self._captures, columns, self._reading(asked, found, reveal), where=early), shown, found
-
-    def _reading(
-        self, asked: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool
-    ) -> Settings:
-        """The settings, with what the columns asked for by name and the filters say of record batches. Where rows of
-        topics alone are wanted, the filter does what the selection would."""
-        reading = self._settings.reading.asked(asked, filters, reveal)
-        wish = self._settings.selection
-        if wish is not None and wish.topics and all(name in BY_TOPIC for name in asked):
-            wish = wish.without_topics() or None
-        return replace(self._settings, reading=reading, selection=wish)
-
-    def _condition(self, name: str, where: str | None) -> Filter | None:
-        """The filter of a table, with the topics that are wanted. Raises UsageError."""
-        wish = self._settings.selection
-        if wish is not None and wish.topics and name in BY_TOPIC:
-            names = ", ".join("'{}'".format(topic.replace("'", "''")) for topic in wish.topics)
-            where = f"topic in ({names})" + ("" if where is None else f" and ({where})")
-        return _condition(name, where)
-
-    @property
-    def _everything(self) -> Settings:
-        """The settings without a selection, for what is there now, and for one thread, which sees every exchange."""
-        return replace(self._settings, selection=None, follow=None, jobs=1)
-
 
 def open_capture(
     source: Source | Sequence[Source],
@@ -568,52 +276,3 @@ def open_capture(
     if follow is not None and len(captures) > 1:
         raise UsageError("only one capture can be followed")
     return Capture(captures, settings, keylog)
-
-
-def _together(run: Run, name: str) -> Iterator[list[pa.RecordBatch]]:
-    """Rows of a table, those of a block together, so that they can be put in order; one by one where there may be too
-    many of them."""
-    found: list[pa.RecordBatch] = []
-    block = 0
-    for part in run.rows():
-        if found and part.block != block:
-            yield found
-            found = []
-        block = part.block
-        rows = part.tables.get(name)
-        if rows is not None and rows.num_rows:
-            found.append(rows)
-        if found and run.books.flowing:
-            yield found
-            found = []
-    if found:
-        yield found
-
-
-def _condition(name: str, where: str | None) -> Filter | None:
-    try:
-        return None if where is None else parse(where, SCHEMAS[name])
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-
-
-def _with_filter(columns: list[str], condition: Filter | None) -> list[str]:
-    """The columns to make: those shown and those that the filter reads."""
-    return columns if condition is None else list(dict.fromkeys([*columns, *sorted(condition.columns)]))
-
-
-def _message_type(api: str, direction: str) -> tuple[int, int]:
-    from kdissect.schema import index
-
-    if direction not in ("request", "response"):
-        raise UsageError(f"direction is request or response, not {direction!r}")
-    return index.load().find(api).key, 1 if direction == "response" else 0
-
-
-def _message_schema(kind: tuple[int, int]) -> pa.Schema:
-    from kdissect.kafka.exchanges.messages import schema_for
-    from kdissect.kafka.exchanges.payloads import unfolded_schema
-
-    fields = unfolded_schema(schema_for(*kind), kind)
-    head = [("exchange_id", pa.string()), ("api_version", pa.int16()), ("correlation_id", pa.int32())]
-    return pa.schema([*(pa.field(name, kind) for name, kind in head), *fields])

@@ -15,7 +15,7 @@ from kdissect.capture.clock import nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source as Named
 from kdissect.capture.sources import check
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 from kdissect.engine.settings import Settings
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark.dataset import Dataset

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import kdissect
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 READ = (

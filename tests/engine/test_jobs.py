@@ -20,7 +20,7 @@ from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
 from kdissect.engine import analysed_run
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 from kdissect.engine.extracts import overview
 from kdissect.engine.pipeline import Strand
 from kdissect.engine.readahead import Ahead, Offer, Once

@@ -12,7 +12,7 @@ import pytest
 
 import kdissect
 from kdissect.capture import open_captures
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 from kdissect.engine.settings import Settings
 from kdissect.kafka.streams.idle import resting
 from kdissect.spark.cells.table_cells import Cell

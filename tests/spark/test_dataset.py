@@ -12,7 +12,7 @@ import pytest
 
 import kdissect
 import kdissect.spark
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 from kdissect.problems import CaptureUnreadable, UsageError
 from kdissect.spark import time_spans
 from kdissect.spark.stages import analysing

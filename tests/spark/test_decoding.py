@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kdissect
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 from kdissect.spark.stages import analysing, lots
 from tests.analysis.test_both_ends import packets_of
 from tests.capture.build import read_pcap

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 from kdissect.problems import UsageError
 from kdissect.spark.writing.destination import partitioned, target
 

@@ -20,7 +20,7 @@ WORKER = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]), int(sys.argv[1])))
 import pyspark.worker
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 from tests.spark.conftest import simulated
 print(simulated(sys.argv[2], 1, list(MADE))["exchanges"].num_rows)
 """

@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 from kdissect.spark.job import prepare
 from kdissect.spark.writing.saving import write
 from tests.spark.conftest import rows_of

@@ -15,7 +15,7 @@ import kdissect
 import kdissect.spark
 from kdissect.capture import open_captures
 from kdissect.engine.analysed_run import LateNames
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 from kdissect.engine.settings import Settings
 from kdissect.problems import CaptureUnreadable
 from kdissect.spark import dataset, whole_dataset

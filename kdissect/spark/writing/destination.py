@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kdissect.engine.capture import MADE
+from kdissect.engine.capture_tables import MADE
 from kdissect.output import OutputError
 from kdissect.problems import UsageError
 from kdissect.spark.writing.file_system import HadoopFiles
