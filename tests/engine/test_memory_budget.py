@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.engine import capture as opened
+from kdissect.engine import capture_tables
 from kdissect.engine.bounds import room
 from kdissect.problems import UsageError
 from tests.bench.measure import run
@@ -76,7 +76,7 @@ def test_all_of_it_where_it_fits() -> None:
 def test_rows_in_order_that_do_not_fit(name: str, little: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path = CAPTURES / "k4_session_eviction.pcap"
     want = kdissect.open(path, jobs=1).table(name)
-    monkeypatch.setattr(opened, "SMALL", 0)
+    monkeypatch.setattr(capture_tables, "SMALL", 0)
     capture = kdissect.open(path, jobs=1, memory=little)
     with small_blocks():
         assert capture.table(name).num_rows < want.num_rows
@@ -87,7 +87,7 @@ def test_rows_in_order_that_do_not_fit(name: str, little: int, monkeypatch: pyte
                                            ((), None)])  # fmt: skip
 def test_latencies_in_flat_memory(by: tuple[str, ...], every: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
     want = kdissect.open(BASE).analysis.latency(by, every, "error_code = 0")
-    monkeypatch.setattr(opened, "SMALL", 0)
+    monkeypatch.setattr(capture_tables, "SMALL", 0)
     got = kdissect.open(BASE, memory=BUDGET).analysis.latency(by, every, "error_code = 0")
     assert got.schema == want.schema
     for row, right in zip(got.to_pylist(), want.to_pylist(), strict=True):
@@ -96,7 +96,7 @@ def test_latencies_in_flat_memory(by: tuple[str, ...], every: float | None, monk
 
 def test_findings_in_flat_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     want = kdissect.open(BASE).table("findings", ["id", "text"], "severity = 'info'")
-    monkeypatch.setattr(opened, "SMALL", 0)
+    monkeypatch.setattr(capture_tables, "SMALL", 0)
     assert kdissect.open(BASE, memory=BUDGET).table("findings", ["id", "text"], "severity = 'info'") == want
 
 
@@ -104,7 +104,7 @@ def test_sessions_in_flat_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit by bit, with most fetches let go on the way: the same figures."""
     path = BASE.with_name("k4_session_eviction.pcap")
     want = kdissect.open(path).analysis.sessions()
-    monkeypatch.setattr(opened, "SMALL", 0)
+    monkeypatch.setattr(capture_tables, "SMALL", 0)
     monkeypatch.setattr("kdissect.engine.extracts.overview.HELD_BACK", 0)
     monkeypatch.setattr("kdissect.engine.analysed_run.ROWS_A_TIME", 200)
     monkeypatch.setattr("kdissect.report.session_rows.ENOUGH", 100)
