@@ -48,6 +48,21 @@ def test_each_task_is_told_of_its_exchanges() -> None:
     assert found.filled(rows([(9, 1)]))["hold"].to_pylist() == ["timeout"]
 
 
+def test_waits_reach_their_rows_and_what_no_quota_held_back_needs_no_telling() -> None:
+    origin = {ORIGIN: pa.array([3, 3, 3], pa.int32())}
+    few = rows([(7, 0), (7, 1), (7, 2)], api_key=[3, 3, 78], hold=hold(-1, -1, TIMEOUT), throttled_ms=[0.0, 40.0, 0.0],
+               agreed_ms=[None, None, 500.0], **origin)  # fmt: skip
+    telling = Telling()
+    assert not list(telling.take({"exchanges": few}))
+    (part,) = told(list(telling.rest())).values()
+    assert part.num_rows == 2
+    found = Found()
+    found.take(part)
+    made = found.filled(rows([(7, 0), (7, 1), (7, 2), (7, 3)], broker_ms=[1.0, 50.0, 510.0, None]))
+    assert made["throttled_ms"].to_pylist() == [0.0, 40.0, 0.0, None]
+    assert made["agreed_ms"].to_pylist() == [None, None, 500.0, None]
+
+
 def test_nothing_told_is_null() -> None:
     made = Found().filled(rows([(1, 1)]))
     assert made["hold"].to_pylist() == made["replication_ms"].to_pylist() == [None]
@@ -56,7 +71,8 @@ def test_nothing_told_is_null() -> None:
 def test_keys_that_mix_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(found_holds, "mixed", lambda high, n: np.zeros(len(high), np.uint64))
     found = Found()
-    found.take(pa.table([[1, 2, 3], [0, 0, 0], [DATA, TIMEOUT, DATA], [None, None, 1.0]], schema=found_holds.SCHEMA))
+    told_rows = [[1, 2, 3], [0, 0, 0], [DATA, TIMEOUT, DATA], [None, None, 1.0], [None] * 3, [None] * 3]
+    found.take(pa.table(told_rows, schema=found_holds.SCHEMA))
     made = found.filled(rows([(2, 0), (4, 0), (3, 0), (1, 0)]))
     assert made["hold"].to_pylist() == ["timeout", None, "data", "data"]
 

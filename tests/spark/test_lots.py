@@ -24,12 +24,23 @@ from kdissect.spark.stages import analysing, indexing, lots
 from kdissect.spark.stages.decoding import decode
 from kdissect.spark.stages.plan import Plan, source_of
 from kdissect.tables.declaration import columns_of
+from kdissect.tables.declaration.model import EXCHANGE_KEYS
 
 NAMES = ("exchanges", "fetches", "fetch_partitions")
 
 
 def cells(batches: Iterator[pa.RecordBatch]) -> list[Cell]:
     return [Cell(**row) for batch in batches for row in batch.to_pylist()]
+
+
+def test_what_follows_on_a_throttled_connection_is_read_in_later_batches_too() -> None:
+    """Of APIs that wait for nothing: their waits are a quota's where their turn came in a window."""
+    keys = {EXCHANGE_KEYS[0]: [7, 8, 7, 9], EXCHANGE_KEYS[1]: [0, 0, 1, 0]}
+    first = pa.table(keys | {"api_key": [3, 3, 3, 2], "throttle_ms": [5.0, 0.0, 0.0, None]})
+    read, throttled = lots.few(first, np.zeros(0, np.int64))
+    assert (read.tolist(), throttled.tolist()) == ([0, 2, 3], [7])
+    read, throttled = lots.few(first.set_column(3, "throttle_ms", pa.array([0.0, 9.0, 0.0, 0.0])), throttled)
+    assert (read.tolist(), throttled.tolist()) == ([0, 1, 2, 3], [7, 8])
 
 
 @pytest.mark.parametrize("most", [1, 40, 1 << 20])
