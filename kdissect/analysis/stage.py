@@ -255,7 +255,8 @@ class Stage:
             if (offered := tables.get("api_versions")) is not None:
                 self._tracker.learn(sharded_brokers(offered))
             hidden = isinstance(tables["fetches"], Codes)
-            found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark, aside)
+            kept = None if self._holder is None else self._holder.kept
+            found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark, aside, kept)
             out["fetches"], out["fetch_partitions"] = found.fetches, found.partitions
             out["fetch_sessions"], out["session_partitions"] = found.sessions, found.stays
             watermark = found.watermark

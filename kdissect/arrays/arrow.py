@@ -238,10 +238,11 @@ class Room:
     def __init__(self, width: int) -> None:
         self._rows: Int64s = np.empty((0, width), np.int64)
 
-    def behind(self, rows: Int64s, more: int) -> Int64s:
-        """The rows, with room for `more` behind them. Whatever else was made here is gone."""
-        count, room = len(rows), self._rows
-        begin = (rows.ctypes.data - room.ctypes.data) // (room.itemsize * room.shape[1]) if rows.base is room else -1
+    def behind(self, parts: Sequence[Int64s], more: int) -> Int64s:
+        """The rows of these parts, with room for `more` behind them. Whatever else was made here is gone."""
+        rows, room = in_one_piece(parts), self._rows
+        count = len(rows)
+        begin = _place(rows, room) if rows.base is room else -1
         if begin < 0 or begin + count + more > len(room):
             if count + more > len(room):
                 room = np.empty((2 * (count + more), room.shape[1]), np.int64)
@@ -249,6 +250,25 @@ class Room:
             room[:count] = rows
             self._rows = room
         return room[begin : begin + count + more]
+
+
+def in_one_piece(parts: Sequence[Int64s]) -> Int64s:
+    """Rows of matrices behind one another, at least one: a view where they lie so in memory, else a copy."""
+    parts = [part for part in parts if len(part)] or list(parts[:1])
+    first, memory = parts[0], parts[0].base
+    if len(parts) == 1:
+        return first
+    if isinstance(memory, np.ndarray) and all(part.base is memory for part in parts):
+        at = [_place(part, memory) for part in parts]
+        if all(begin + len(part) == following for begin, part, following in zip(at, parts, at[1:], strict=False)):
+            found: Int64s = memory[at[0] : at[-1] + len(parts[-1])]
+            return found
+    return np.concatenate(parts)
+
+
+def _place(rows: Int64s, memory: npt.NDArray[Any]) -> int:
+    """Which row of a matrix some of its rows begin with."""
+    return int((rows.ctypes.data - memory.ctypes.data) // (memory.itemsize * memory.shape[1]))
 
 
 def words(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.Array:

@@ -40,34 +40,51 @@ forgotten."""
 
 @struct
 class FetchRow:
-    """A fetch. Instants are microseconds since the epoch, NULL_TIME where unknown."""
+    """A fetch. Instants are microseconds since the epoch, NULL_TIME where unknown. What is read together stands
+    together: rows are more than a cache takes."""
 
     exchange: int
     """Row of the exchange in its block."""
-    connection: int
-    """First part of EXCHANGE_KEYS."""
-    ordinal: int
-    """Second part of EXCHANGE_KEYS; below 0 for orphans."""
-    time: int
-    """First byte of the request."""
-    broker: int
-    """Code of the broker, -1 unknown."""
-    client: int
-    """Code of the client id, -1 null."""
     version: int
     """API version, -1 unknown."""
     size: int
     """Bytes of the request, -1 unknown."""
+    client: int
+    """Code of the client id, -1 null."""
+    session: int
+    """Session id of the request, NULL unknown."""
+    epoch: int
+    """Session epoch of the request, NULL unknown."""
+    given_session: int
+    """Session id of the answer, 0 where unknown."""
+    returned: int
+    """Partitions of the answer, 0 where unknown."""
+    kind: int
+    """What the request does with a session: a place in `session_rules.KINDS`, -1 where it was not read."""
+    outcome: int
+    """What the answer says of the session: a place in `session_rules.OUTCOMES`, or NO_OUTCOME."""
+    time: int
+    """First byte of the request."""
+    connection: int
+    """First part of EXCHANGE_KEYS."""
+    ordinal: int
+    """Second part of EXCHANGE_KEYS; below 0 for orphans."""
     used: int
     """Last byte of the request."""
     answered: int
     """First byte of the response."""
     turn: int
     """When the broker began with the request, see `fetch_holds.turns`."""
-    spent: float
-    """Milliseconds at the broker, NaN unknown."""
     throttle: float
     """Milliseconds of throttling that the answer tells, NaN unknown."""
+    partitions: int
+    """How many rows of partitions it has."""
+    broker: int
+    """Code of the broker, -1 unknown."""
+    marks: int
+    """Bits: RAFT, REDIRECTED, FAILED, COMMITTED."""
+    spent: float
+    """Milliseconds at the broker, NaN unknown."""
     error: int
     """Error code of the answer as a whole; NULL where the answer was not read."""
     wait: int
@@ -76,28 +93,12 @@ class FetchRow:
     """min_bytes, 1 where unknown."""
     sent: int
     """Partitions that the request names, -1 unknown."""
-    returned: int
-    """Partitions of the answer, 0 where unknown."""
     records: int
     """Bytes of records of the answer, 0 where unknown."""
-    marks: int
-    """Bits: RAFT, REDIRECTED, FAILED, COMMITTED."""
-    session: int
-    """Session id of the request, NULL unknown."""
-    epoch: int
-    """Session epoch of the request, NULL unknown."""
-    given_session: int
-    """Session id of the answer, 0 where unknown."""
     implied: int
     """Partitions of the session that the request leaves unnamed, -1 unknown."""
     unseen: int
     """Up to when requests before it on its connection may not have been captured, NULL: all of them were."""
-    kind: int
-    """What the request does with a session: a place in `session_rules.KINDS`, -1 where it was not read."""
-    outcome: int
-    """What the answer says of the session: a place in `session_rules.OUTCOMES`, or NO_OUTCOME."""
-    partitions: int
-    """How many rows of partitions it has."""
 
 
 @struct
@@ -161,6 +162,11 @@ class FetchRows:
     def num_rows(self) -> int:
         """Rows of both."""
         return len(self.fetches) + len(self.partitions)
+
+
+def no_rows() -> FetchRows:
+    """No fetches."""
+    return FetchRows(np.zeros((0, FETCH_WIDTH), np.int64), np.zeros((0, PARTITION_WIDTH), np.int64))
 
 
 @dataclass(slots=True, eq=False)

@@ -84,25 +84,32 @@ def _text(number: Scalar) -> tuple[Scalar, Scalar]:
     return number, digits
 
 
+@part
+def stands_behind(
+    before: Scalar, before_high: Scalar, before_n: Scalar, time: Scalar, high: Scalar, n: Scalar
+) -> Scalar:  # fmt: skip
+    """Whether the second of two rows stands behind the first, or is of the same exchange, for sure: by time and keys,
+    in the order of `by_request`."""
+    if time > before:
+        return True
+    one, other = before_high ^ FIRST, high ^ FIRST  # compare without a sign
+    if time < before or one > other:
+        return False
+    if one < other or before_n == n:
+        return True
+    if (before_n < 0) != (n < 0):
+        return n < 0
+    a, b = before_n, n
+    if a < 0:
+        a, b = -1 - a, -1 - b
+    return a < LONG and b < LONG and _text(a) <= _text(b)
+
+
 @kernel("const i8[:] const i8[:] const i8[:] -> i8")
 def ascending(times: npt.NDArray[np.int64], high: npt.NDArray[np.int64], n: npt.NDArray[np.int64]) -> Scalar:
     """Whether rows stand in the order of `by_request` for sure."""
     for i in range(1, times.size):
-        if times[i] > times[i - 1]:
-            continue
-        one, other = high[i - 1] ^ FIRST, high[i] ^ FIRST  # compare without a sign
-        if times[i] < times[i - 1] or one > other:
-            return 0
-        a, b = n[i - 1], n[i]
-        if one < other or a == b:
-            continue
-        if (a < 0) != (b < 0):
-            if a < 0:
-                return 0
-            continue
-        if a < 0:
-            a, b = -1 - a, -1 - b
-        if a >= LONG or b >= LONG or _text(a) > _text(b):
+        if not stands_behind(times[i - 1], high[i - 1], n[i - 1], times[i], high[i], n[i]):
             return 0
     return 1
 

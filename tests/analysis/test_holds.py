@@ -66,7 +66,7 @@ class Holding:
         self, rows: list[dict[str, Any]], parts: list[dict[str, Any]] = [], *more: Any  # noqa: B006
     ) -> pa.Table:  # fmt: skip
         fetches = made("fetches", rows)
-        found = self._reading.read(fetches, made("fetch_partitions", parts))
+        found = self._reading.read(fetches, made("fetch_partitions", parts), kept=self._tracker.kept)
         return self._tracker.feed(found.settled(), fetches, *more)
 
     def finish(self) -> pa.Table:
@@ -242,9 +242,13 @@ def test_turns_matter_only_where_a_connection_is_throttled() -> None:
     rows["throttle"] = [np.nan, 5.0, 0.0]
 
     def told(watermark: int, muted: bool, marks: Sequence[int] = (0, 0, 0)) -> tuple[int, int, list[int]]:
-        due, when, codes = np.empty(3, np.int64), np.empty(9, np.int64), np.empty(9, np.int64)
-        count, throttled, happened = events(fetches, watermark, muted, np.array(marks), due, when, codes)
+        due, firsts, (when, codes) = np.empty(3, np.int64), np.empty(4, np.int64), np.empty((2, 9), np.int64)
+        count, throttled, happened = events(fetches, watermark, muted, np.array(marks), firsts, due, when, codes)
         assert due[:count].tolist() == list(range(count))
+        assert firsts.tolist() == [0, 0, 0, 0]
+        instants = {2: rows["answered"], 3: rows["used"], 4: rows["turn"]}
+        for place, code in zip(when[:happened].tolist(), codes[:happened].tolist(), strict=True):
+            assert place == int(instants[code & 7][code >> 3]) * 8 + (code & 7)
         return count, throttled, sorted((codes[:happened] & 7).tolist())
 
     assert told(LATEST, False) == (3, 0, [2, 2, 3, 3, 3])

@@ -44,7 +44,6 @@ from kdissect.analysis.holds.hold_kernels import (
     keep,
     refill,
     run,
-    take_given,
 )
 from kdissect.analysis.holds.throttle_windows import window_ends
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
@@ -64,9 +63,8 @@ from kdissect.arrays.arrow import (
     words,
 )
 from kdissect.arrays.codes import Codes
-from kdissect.arrays.lending import Lender
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
-from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, FetchRows, fetches_of, find_turns
+from kdissect.tables.fetch_rows import FetchRows, fetches_of, find_turns, no_rows
 from kdissect.tables.makers import fills
 
 READ_COMMITTED = 1
@@ -83,10 +81,7 @@ MAX_THROTTLED = 1 << 16
 class _Part:
     """Rows to work on, of which some may have to wait for the watermark."""
 
-    fetches: Int64s
-    firsts: Int64s
-    rows: Int64s
-    """As `kdissect.tables.fetch_rows` says."""
+    rows: FetchRows
     shown: pa.Table | None
     """The fetches as they came, where they came as a table."""
     others: pa.Table
@@ -107,7 +102,6 @@ class HoldTracker:
         self._waiting: _Part | None = None
         self._begun = np.zeros((3, 0), np.int64)
         """Of the fetches that wait what happened to them already: bytes that were there, windows, marks."""
-        self._memory = Lender()
         self._hidden = False
         """No caller is shown the fetches."""
 
@@ -121,22 +115,22 @@ class HoldTracker:
     ) -> pa.Table:
         """The fetches whose instants lie before the watermark (microseconds), with `hold` and TIMES.
 
-        `found`: fetches and their partitions, as the session tracker gives them; `shown`: the same fetches as a table.
+        `found`: fetches and their partitions, as the session tracker gives them, behind those of `kept`; `shown`: the
+        fetches that are new as a table.
         Without one, only the keys of exchanges, their holds and TIMES come back, as `Codes`. `throttles`: rows of
         `exchanges` (any API); only those with a throttle time matter. `list_offsets`: rows of that table with the
         helper columns `broker` and `response_first_at` (`with_instants` joins them). Fetches without a response have
         none of these.
         """
         self._hidden |= shown is None
-        part, before = self._behind(found), self._waiting
-        part.others, part.offsets = _throttling(whole(throttles)), whole(list_offsets)
-        part.shown = None if self._hidden else shown
+        before = self._waiting
+        part = _Part(found, None if self._hidden else shown, _throttling(whole(throttles)), whole(list_offsets))
         if before is not None:
             part.others, part.offsets = joined(before.others, part.others), joined(before.offsets, part.offsets)
             if part.shown is not None and before.shown is not None:
                 part.shown = joined(before.shown, part.shown)
-        if watermark != LATEST and len(part.fetches) + len(part.rows) > self._most_waiting:
-            watermark = max(watermark, int(np.median(fetches_of(part.fetches)["used"])))
+        if watermark != LATEST and found.num_rows > self._most_waiting:
+            watermark = max(watermark, int(np.median(fetches_of(found.fetches)["used"])))
         return self._settle(part, watermark)
 
     def hide(self) -> pa.Table:
@@ -151,45 +145,32 @@ class HoldTracker:
     def finish(self) -> pa.Table:
         """The fetches that were held back."""
         none = pa.table({})
-        last = self._waiting or _Part(*self._room(0, 0), None if self._hidden else none, none, none)
+        last = self._waiting or _Part(no_rows(), None if self._hidden else none, none, none)
         return self._settle(last, LATEST)
 
-    def _room(self, fetches: int, rows: int) -> tuple[Int64s, Int64s, Int64s]:
-        kind = np.int64
-        wanted = [((fetches, FETCH_WIDTH), kind), ((fetches + 1,), kind), ((rows, PARTITION_WIDTH), kind)]
-        made = self._memory.arrays(wanted)
-        made[1][0] = 0
-        return made[0], made[1], made[2]
-
-    def _behind(self, found: FetchRows) -> _Part:
-        """Further rows behind those that wait."""
-        none, before = pa.table({}), self._waiting
-        waiting = (0, 0) if before is None else (len(before.fetches), len(before.rows))
-        fetches, firsts, rows = self._room(waiting[0] + len(found.fetches), waiting[1] + len(found.partitions))
-        if before is not None:
-            fetches[: waiting[0]], firsts[: waiting[0] + 1] = before.fetches, before.firsts
-            rows[: waiting[1]] = before.rows
-        fetches[waiting[0] :] = found.fetches
-        take_given(found.fetches, found.partitions, firsts, rows, waiting[0])
-        return _Part(fetches, firsts, rows[: firsts[-1]], None, none, none)
+    @property
+    def kept(self) -> FetchRows | None:
+        """The fetches that are held back, the last ones of those that were given."""
+        return None if self._waiting is None else self._waiting.rows
 
     def _settle(self, part: _Part, watermark: int) -> pa.Table:
-        fetches, rows, firsts = part.fetches, part.rows, part.firsts
+        fetches, rows = part.rows.fetches, part.rows.partitions
         n = len(fetches)
         others, late_others = _told(part.others, watermark)
         offsets, late_offsets = _told(part.offsets, watermark)
-        due, when, codes = np.empty(n, np.int64), np.empty(3 * n, np.int64), np.empty(3 * n, np.int64)
+        firsts, due = np.empty(n + 1, np.int64), np.empty(n, np.int64)
+        when, codes = np.empty((2, 3 * n), np.int64)
         sure, until, marks = begun = np.zeros((3, n), np.int64)
         until[:] = NULL_TIME
         begun[:, : self._begun.shape[1]] = self._begun
         muted = others.num_rows > 0 or int(self.counts[1]) > 0
-        count, throttled, happened = events(fetches, watermark, muted, marks, due, when, codes)
+        count, throttled, happened = events(fetches, watermark, muted, marks, firsts, due, when, codes)
         due, when, codes = due[:count], when[:happened], codes[:happened]
         sighted, windows = self._sightings(offsets), np.zeros((0, 4), np.int64)
         if throttled or others.num_rows:
             windows = self._windows(others, fetches, due)
         if len(sighted) or len(windows):
-            when = np.concatenate([windows[:, 0], sighted[:, 0], when])
+            when = np.concatenate([windows[:, 0] * 8, sighted[:, 0] * 8 + 1, when])
             codes = np.concatenate([np.arange(len(windows)) * 8, np.arange(len(sighted)) * 8 + 1, codes])
         order = codes[np.argsort(when, kind="stable")]
         at = 0
@@ -201,25 +182,23 @@ class HoldTracker:
             if at < len(order):
                 kind, i = int(order[at]) & 7, int(order[at]) >> 3
                 self._reserve(int(firsts[i + 1] - firsts[i]) if kind == 2 else 1)
-        hold, spent = np.empty(count, np.int8), np.empty((len(TIMES), count))
-        classify(due, fetches, sure, until, hold, spent)
+        keys, hold, spent = np.empty((2, count), np.int64), np.empty(count, np.int64), np.empty((len(TIMES), count))
+        classify(due, fetches, sure, until, keys, hold, spent)
         shown = part.shown
         if shown is None:
-            row = fetches_of(fetches)
-            keys = dict(zip(EXCHANGE_KEYS, (row["connection"][due], row["ordinal"][due]), strict=True))
             told = dict(zip(TIMES, spent, strict=True))
-            found: pa.Table = Codes({**keys, "hold": hold.astype(np.int64), **told}, count)
+            found: pa.Table = Codes({**dict(zip(EXCHANGE_KEYS, keys, strict=True)), "hold": hold, **told}, count)
         else:
             early = np.zeros(n, np.bool_)
             early[due] = True
             shown, later = _parted(shown, early)
             found = with_columns(shown, _hold_columns(hold, spent))
-        self._waiting = None
-        self._begun = np.delete(begun, due, axis=1)
+        self._waiting, self._begun = None, begun[:, :0]
         if watermark != LATEST:
-            left = keep(fetches, firsts, rows, due)
-            rest = fetches[:left], firsts[: left + 1], rows[: firsts[left]]
-            self._waiting = _Part(*rest, None if part.shown is None else later, late_others, late_offsets)
+            left, inner = keep(fetches, rows, begun, due)
+            self._begun = begun[:, n - left :].copy()
+            rest = FetchRows(fetches[n - left :], rows[len(rows) - inner :])
+            self._waiting = _Part(rest, None if part.shown is None else later, late_others, late_offsets)
         return found
 
     def _sightings(self, offsets: pa.Table) -> Int64s:
@@ -323,10 +302,10 @@ def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:
     return with_columns(rows, more)
 
 
-def _hold_columns(hold: npt.NDArray[np.int8], spent: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
+def _hold_columns(hold: Int64s, spent: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
     """What is filled in of `fetches`; `spent`: a row for each of TIMES."""
     told = {name: pa.array(ms, pa.float64(), mask=np.isnan(ms)) for name, ms in zip(TIMES, spent, strict=True)}
     return {"hold": words(hold, HOLDS), **told}
 
 
-fills(By.FETCH_HOLDS, lambda: {"fetches": _hold_columns(np.zeros(0, np.int8), np.zeros((len(TIMES), 0)))})
+fills(By.FETCH_HOLDS, lambda: {"fetches": _hold_columns(np.zeros(0, np.int64), np.zeros((len(TIMES), 0)))})

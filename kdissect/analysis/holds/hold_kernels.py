@@ -88,8 +88,9 @@ def run(
     until: Int64s, known: Int64s, muted: Int64s, counts: Int64s, most_known: Scalar, most_muted: Scalar, begin: Scalar,
 ) -> Scalar:  # fmt: skip
     """Events as `events` makes them, from place `begin` on; `fetches` and `rows` as `kdissect.tables.fetch_rows` says.
-    Out: per fetch the bytes that were there for sure, and the end of the throttle window that it came into. Returns
-    where it stopped for want of room in a table."""
+    A partition that the request leaves unnamed has the offset of its session. Out: per fetch
+    the bytes that were there for sure, and the end of the throttle window that it came into. Returns where it stopped
+    for want of room in a table."""
     for at_event in range(begin, len(order)):
         kind, i = order[at_event] & 7, order[at_event] >> 3
         new = 0
@@ -129,96 +130,87 @@ def run(
             broker, committed = fetch.broker, fetch.marks & h.COMMITTED
             for q in range(firsts[i], firsts[i + 1]):
                 given = partition_at(rows, q)
-                if given.records <= 0 or given.offset < 0 or broker < 0 or given.log < 0:
+                offset = given.offset if given.offset >= 0 else given.session_offset
+                if given.records <= 0 or offset < 0 or broker < 0 or given.log < 0:
                     continue
                 at = place_of(known, 3, broker, given.log, given.partition)
                 if known[at, 0] == -1:
                     continue
                 limit = known[at, 4] if committed else known[at, 3]
-                if given.offset < limit:
+                if offset < limit:
                     now = given.stable if committed else given.high
                     total += given.records if now == limit else 1
             sure[i] = total
     return len(order)
 
 
-@kernel("const i8[:,:] const i8[:,:] i8[:] i8[:,:] i8")
-def take_given(fetches: Int64s, partitions: Int64s, out_firsts: Int64s, out_partitions: Int64s, at: Scalar) -> None:
-    """Copy the partitions that answers have, of fetches from the `at`-th of `out_firsts` on: those tell what was there.
-    A partition that the request leaves unnamed has the offset of its session."""
-    p, q = np.int64(0), out_firsts[at]
-    for i in range(len(fetches)):
-        for _ in range(fetch_at(fetches, i).partitions):
-            given = partition_at(partitions, p)
-            if given.flags & h.GIVEN or given.records > 0:
-                for column in range(h.PARTITION_WIDTH):
-                    out_partitions[q, column] = partitions[p, column]
-                kept = partition_at(out_partitions, q)
-                if kept.offset < 0:
-                    kept.offset = kept.session_offset
-                q += 1
-            p += 1
-        at += 1
-        out_firsts[at] = q
-
-
-@kernel("const i8[:,:] i8 b1 i8[:] i8[:] i8[:] i8[:] -> i8 i8 i8")
+@kernel("const i8[:,:] i8 b1 i8[:] i8[:] i8[:] i8[:] i8[:] -> i8 i8 i8")
 def events(
-    fetches: Int64s, watermark: Scalar, muted: Scalar, marks: Int64s, due: Int64s, when: Int64s, codes: Int64s
-) -> tuple[Scalar, Scalar, Scalar]:
-    """Fetches whose instants lie before the watermark into `due`, and what happens before it and has not yet, by
-    `marks`: answers of those that are due, requests, and, where any connection is `muted` or throttled by these,
-    turns. index * 8 + kind: 2 answer, 3 request, 4 request that is next in its connection. How many are due, how many
-    of them were throttled, and how many events `when` and `codes`, of three a fetch, have."""
-    n = np.int64(len(fetches))
+    fetches: Int64s, watermark: Scalar, muted: Scalar, marks: Int64s, firsts: Int64s, due: Int64s, order: Int64s,
+    codes: Int64s,
+) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
+    """Fetches whose instants lie before the watermark into `due`, where the partitions of each begin into `firsts`, and
+    what happens before the watermark and has not yet, by `marks`: answers of those that are due, requests, and, where
+    any connection is `muted` or throttled by these, turns.
+
+    An event is index * 8 + kind: 2 answer, 3 request, 4 request that is next in its connection; its place in order is
+    the instant * 8 + kind. Returns how many are due, how many of them were throttled, and how many events `order` and
+    `codes`, of three a fetch, have."""
     count, throttled, at = np.int64(0), np.int64(0), np.int64(0)
-    for i in range(n):
+    firsts[0] = 0
+    for i in range(len(fetches)):
         row = fetch_at(fetches, i)
-        if watermark == LATEST or (row.used < watermark and row.answered < watermark):
+        firsts[i + 1] = firsts[i] + row.partitions
+        now = watermark == LATEST or (row.used < watermark and row.answered < watermark)
+        if now:
             due[count] = i
             count += 1
-            if row.throttle > 0 and row.answered != NULL_TIME:
-                throttled += 1
-    for k in range(count):
-        row = fetch_at(fetches, due[k])
-        if row.answered != NULL_TIME:
-            when[at], codes[at] = row.answered, due[k] * 8 + 2
-            at += 1
-    for kind, mark in ((3, ASKED), (4, BEGUN)):
-        place = np.int64(0)
-        for i in range(n if kind == 3 or muted or throttled > 0 else 0):
-            row = fetch_at(fetches, i)
-            instant = row.used if kind == 3 else row.turn
-            now = instant < watermark
-            if place < count and due[place] == i:
-                place += 1
-                now = True
-            if now and marks[i] & mark == 0 and row.used != NULL_TIME:
-                marks[i] |= mark
-                when[at], codes[at] = instant, i * 8 + kind
+            if row.answered != NULL_TIME:
+                throttled += row.throttle > 0
+                order[at], codes[at] = row.answered * 8 + 2, i * 8 + 2
                 at += 1
+        if (now or row.used < watermark) and marks[i] & ASKED == 0 and row.used != NULL_TIME:
+            marks[i] |= ASKED
+            order[at], codes[at] = row.used * 8 + 3, i * 8 + 3
+            at += 1
+    place = np.int64(0)
+    for i in range(len(fetches) if muted or throttled > 0 else 0):
+        row = fetch_at(fetches, i)
+        now = place < count and due[place] == i
+        place += now
+        if (now or row.turn < watermark) and marks[i] & BEGUN == 0 and row.used != NULL_TIME:
+            marks[i] |= BEGUN
+            order[at], codes[at] = row.turn * 8 + 4, i * 8 + 4
+            at += 1
     return count, throttled, at
 
 
-@kernel("i8[:,:] i8[:] i8[:,:] const i8[:] -> i8")
-def keep(fetches: Int64s, firsts: Int64s, rows: Int64s, due: Int64s) -> Scalar:
-    """Move the fetches that are not due, with their rows, to the beginning; how many these are."""
-    count, at, k, begin = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
-    for i in range(len(fetches)):
-        end = firsts[i + 1]
-        if k < due.size and due[k] == i:
-            k += 1
-        else:
-            for column in range(h.FETCH_WIDTH):
-                fetches[count, column] = fetches[i, column]
-            for q in range(begin, end):
-                for column in range(h.PARTITION_WIDTH):
-                    rows[at, column] = rows[q, column]
-                at += 1
-            count += 1
-            firsts[count] = at
-        begin = end
-    return count
+@kernel("i8[:,:] i8[:,:] i8[:,:] const i8[:] -> i8 i8")
+def keep(fetches: Int64s, partitions: Int64s, begun: Int64s, due: Int64s) -> tuple[Scalar, Scalar]:
+    """Move the fetches that are not due to the end, with their partitions and what is in the columns of `begun`; how
+    many of each these are."""
+    to, p_to, k = len(fetches), len(partitions), due.size - 1
+    p = len(partitions)
+    for i in range(len(fetches) - 1, -1, -1):
+        if k == i:  # this one is due, and all in front of it
+            break
+        size = fetch_at(fetches, i).partitions
+        p -= size
+        if k >= 0 and due[k] == i:
+            k -= 1
+            continue
+        to -= 1
+        p_to -= size
+        if to == i:
+            continue
+        for column in range(h.FETCH_WIDTH):
+            fetches[to, column] = fetches[i, column]
+        for row in range(len(begun)):
+            begun[row, to] = begun[row, i]
+        for q in range(size - 1, -1, -1):
+            for column in range(h.PARTITION_WIDTH):
+                partitions[p_to + q, column] = partitions[p + q, column]
+    return len(fetches) - to, len(partitions) - p_to
 
 
 @part
@@ -229,13 +221,16 @@ def had_nothing_to_wait_for(row: FetchRow) -> Scalar:
     return may_not or (row.sent == 0 and row.implied == 0) or row.marks & h.REDIRECTED > 0
 
 
-@kernel("const i8[:] const i8[:,:] const i8[:] const i8[:] i1[:] f8[:,:]")
-def classify(due: Int64s, fetches: Int64s, sure: Int64s, until: Int64s, hold: Int8s, times: Reals) -> None:
-    """Of each that is due its place in HOLDS (-1: no response), and as rows of `times` [3, due] `excess_ms`,
-    `agreed_ms` and `throttled_ms` (NaN: null), by the rules of `fetch_holds`' head."""
+@kernel("const i8[:] const i8[:,:] const i8[:] const i8[:] i8[:,:] i8[:] f8[:,:]")
+def classify(
+    due: Int64s, fetches: Int64s, sure: Int64s, until: Int64s, keys: Int64s, hold: Int64s, times: Reals
+) -> None:  # fmt: skip
+    """Of each that is due its EXCHANGE_KEYS, its place in HOLDS (-1: no response), and as rows of `times` [3, due]
+    `excess_ms`, `agreed_ms` and `throttled_ms` (NaN: null), by the rules of `fetch_holds`' head."""
     for k in range(due.size):
         i = due[k]
         row = fetch_at(fetches, i)
+        keys[0, k], keys[1, k] = row.connection, row.ordinal
         ms, wait, least, records = row.spent, row.wait, row.least, row.records
         hold[k] = -1
         times[EXCESS, k], times[AGREED, k], times[MUTED, k] = np.nan, np.nan, np.nan

@@ -240,7 +240,13 @@ class ReplicationTracker:
         picked = np.flatnonzero((owner >= 0) & good)
         picked = picked[every[owner[picked]]]
         owner, partitions = owner[picked], partitions.take(picked)
-        replicas, base = ints(partitions, "replicas", 0), ints(partitions, "base_offset")
+        replicas = ints(partitions, "replicas", 0)
+        known = np.bincount(owner, minlength=n) > 0
+        if not len(self._asked.at):  # what followers fetch later comes too late for these
+            known[owner[replicas != 1]] = False
+            out.ms[known] = 0.0
+            return out
+        base = ints(partitions, "base_offset")
         place = self._place(partitions, self.brokers.column(produces, "broker")[owner])
         many = np.flatnonzero((replicas > 1) & (place >= 0) & (base >= 0))
         turn, done = turns(produces)[owner], answered[owner]
@@ -249,7 +255,6 @@ class ReplicationTracker:
         begun, ended = np.full(len(owner), NONE), np.full(len(owner), NONE)
         begun[many], ended[many] = pairs.waits(replicas[many], turn[many], done[many], pipelined)
         told = ended != NONE
-        known = np.bincount(owner, minlength=n) > 0
         known[owner[(replicas != 1) & ~told]] = False
         first, last = np.full(n, NONE), np.full(n, NULL_TIME)
         np.minimum.at(first, owner[told], begun[told])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.sessions import session_layout as c
-from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.fetch_rules import enter
 from kdissect.analysis.sessions.topic_codes import Names
 from kdissect.arrays.arrow import (
@@ -19,6 +20,7 @@ from kdissect.arrays.arrow import (
     Int64s,
     Room,
     begins,
+    in_one_piece,
     ints,
     joined,
     reals,
@@ -35,6 +37,7 @@ from kdissect.tables.fetch_rows import (
     NamedFetches,
     fetches_of,
     find_turns,
+    no_rows,
     partitions_of,
 )
 from kdissect.tables.order import NEVER, by_request
@@ -75,10 +78,12 @@ class Waiting:
     """[n + 1] rows of `partitions`."""
     uses: Int64s
     """[n, USE_WIDTH] what the tracker found of each."""
-    used: Flags
-    created: Flags
-    """[n] whether the use, and the creation, have been worked on (or there is none)."""
+    used: Int64s
+    created: Int64s
+    """[n] when the use, and the creation, are to be worked on; NEVER where they have been, or there is none."""
     shown: Shown | None
+    kept: FetchRows
+    """Settled rows in front of these that the next part of the analysis keeps."""
 
     @property
     def size(self) -> int:
@@ -87,27 +92,21 @@ class Waiting:
 
     def due(self, watermark: int) -> Int64s:
         """Events before the watermark, in order: 2 * row for uses, 2 * row + 1 for creations; they count as done."""
-        found = fetches_of(self.rows)
-        begun, answered = found["used"], found["answered"]
-        uses = np.flatnonzero(~self.used & (begun < watermark))
-        creations = np.flatnonzero(~self.created & (answered < watermark))
-        self.used[uses] = True
-        self.created[creations] = True
-        row = np.concatenate([creations, uses])
-        when = np.concatenate([answered[creations], begun[uses]])
-        is_creation = np.arange(len(row)) < len(creations)
+        uses, creations = np.flatnonzero(self.used < watermark), np.flatnonzero(self.created < watermark)
+        events = np.concatenate([2 * creations + 1, 2 * uses])
+        when = np.concatenate([self.created[creations], self.used[uses]])
+        self.used[uses], self.created[creations] = NEVER, NEVER
         order = np.argsort(when, kind="stable")
-        ordered = when[order]
-        tied = np.zeros(len(order), np.bool_)
-        same = ordered[1:] == ordered[:-1]
-        tied[1:] |= same
-        tied[:-1] |= same
-        if tied.any():
-            places = np.flatnonzero(tied)
-            at = order[places]
-            keys = (found["ordinal"][row[at]], found["connection"][row[at]], ~is_creation[at], when[at])
-            order[places] = at[np.lexsort(keys)]
-        return (2 * row + is_creation)[order]
+        events, when = events[order], when[order]
+        same = np.flatnonzero(when[1:] == when[:-1])
+        if len(same):
+            places = np.union1d(same, same + 1)
+            tied = events[places]
+            row = self.rows[tied >> 1]
+            found = fetches_of(row)
+            keys = (found["ordinal"], found["connection"], tied & 1 == 0, when[places])
+            events[places] = tied[np.lexsort(keys)]
+        return events
 
     def earliest(self) -> int:
         """First among the instants at which these requests were complete."""
@@ -115,8 +114,10 @@ class Waiting:
         return int(used[used != NULL_TIME].min(initial=2**63 - 1))
 
     def settled(self) -> FetchRows:
-        """The rows for the next part of the analysis."""
-        return FetchRows(self.rows, self.partitions)
+        """The rows for the next part of the analysis, behind those that it keeps."""
+        return FetchRows(
+            in_one_piece([self.kept.fetches, self.rows]), in_one_piece([self.kept.partitions, self.partitions])
+        )
 
     def split(self) -> tuple[Waiting, Waiting | None]:
         """Those that are settled, up to the first that is not, and the others.
@@ -124,14 +125,17 @@ class Waiting:
         A slice costs nothing, while picking rows copies all their columns: that is done only when most of what waits
         is settled behind one that is not, or partitions are out of order.
         """
-        done = self.used & self.created
+        done = (self.used == NEVER) & (self.created == NEVER)
         if done.all():
             return self, None
         first = int(np.argmin(done))
         shuffled = self.shown is not None and self.shown.order is not None
         if shuffled or int(done.sum()) - first > len(done) // 2:
-            return self._part(done), self._part(~done)
-        return self._slice(0, first), self._slice(first, len(done))
+            settled, rest = self._part(done), self._part(~done)
+        else:
+            settled, rest = self._slice(0, first), self._slice(first, len(done))
+        settled.kept = self.kept
+        return settled, rest
 
     def _slice(self, begin: int, end: int) -> Waiting:
         inner, outer = int(self.firsts[begin]), int(self.firsts[end])
@@ -147,6 +151,7 @@ class Waiting:
             self.used[begin:end],
             self.created[begin:end],
             shown,
+            no_rows(),
         )
 
     def _part(self, wanted: Flags) -> Waiting:
@@ -164,6 +169,7 @@ class Waiting:
             self.used[at],
             self.created[at],
             shown,
+            no_rows(),
         )
 
 
@@ -178,11 +184,11 @@ class Reading:
 
     def read(
         self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None,
-        named: Sequence[NamedFetches] = (), before: Waiting | None = None,
+        named: Sequence[NamedFetches] = (), before: Waiting | None = None, kept: FetchRows | None = None,
     ) -> Waiting:  # fmt: skip
         """Rows of the two tables, and `named` ones, behind those that wait already. Partitions of exchanges that are
         not among the fetches are left out. Tables of `Codes`, and `named` rows, are not given back to anybody: they
-        stand in the order of their requests."""
+        stand in the order of their requests. `kept`: settled rows that the next part of the analysis keeps."""
         table, parts = whole(fetches), whole(partitions)
         self.hidden |= isinstance(table, Codes)
         made, order = rows_of_tables(table, parts, self.names)
@@ -191,43 +197,36 @@ class Reading:
             codes = self.names.brokers.taken_over(piece.brokers), self.names.clients.taken_over(piece.clients)
             pieces.append((piece.rows, (*codes, *self.names.topics.of(piece.topics))))
         count, rest = (sum(len(getattr(one, name)) for one, _ in pieces) for name in ("fetches", "partitions"))
-        waiting = (0, 0) if before is None else (len(before.rows), len(before.partitions))
-        none = np.zeros((0, FETCH_WIDTH), np.int64), np.zeros((0, PARTITION_WIDTH), np.int64)
-        rows = self._fetches.behind(none[0] if before is None else before.rows, count)
-        inner = self._partitions.behind(none[1] if before is None else before.partitions, rest)
+        kept, left = kept or no_rows(), no_rows() if before is None else FetchRows(before.rows, before.partitions)
+        waiting = len(left.fetches), len(left.partitions)
+        front = len(kept.fetches), len(kept.partitions)
+        rows = self._fetches.behind([kept.fetches, left.fetches], count)
+        inner = self._partitions.behind([kept.partitions, left.partitions], rest)
+        kept = FetchRows(rows[: front[0]], inner[: front[1]])
+        rows, inner = rows[front[0] :], inner[front[1] :]
+        firsts, uses = np.zeros(len(rows) + 1, np.int64), np.empty((len(rows), c.USE_WIDTH), np.int64)
+        used, created = np.empty((2, len(rows)), np.int64)
         at, q = waiting
+        if before is not None:
+            firsts[: at + 1], uses[:at], used[:at], created[:at] = (
+                before.firsts, before.uses, before.used, before.created,
+            )  # fmt: skip
+        in_order = sum(len(one.fetches) > 0 for one, _ in pieces) < 2
         for one, codes_ in pieces:
             end, last = at + len(one.fetches), q + len(one.partitions)
-            rows[at:end], inner[q:last] = one.fetches, one.partitions
-            enter(rows[at:end], inner[q:last], *codes_)
+            in_order &= enter(
+                one.fetches, one.partitions, *codes_, rows[at:end], inner[q:last], firsts[at : end + 1], uses[at:end],
+                used[at:end], created[at:end],
+            )  # fmt: skip
             at, q = end, last
-        new = fetches_of(rows[waiting[0] :])
-        if self.hidden:
-            _put_in_order(rows[waiting[0] :], inner[waiting[1] :])
-        kind, outcome = new["kind"], new["outcome"]
-        uses = np.full((count, c.USE_WIDTH), -1, np.int64)
-        settled = (kind >= 0) & (kind != r.INCREMENTAL)
-        unchanged = settled & ((kind == r.SESSIONLESS) | ((outcome != r.NO_OUTCOME) & (outcome != r.CREATED)))
-        found = c.uses_of(uses)
-        for column in ("added", "altered", "replaced"):
-            found[column][unchanged] = 0
-        used = (kind < r.REPLACE) | (new["used"] == NULL_TIME)
-        created = (outcome != r.CREATED) | (new["answered"] == NULL_TIME)
+        if self.hidden and not in_order:
+            new, within = slice(waiting[0], None), slice(waiting[1], None)
+            _put_in_order(rows[new], inner[within], uses[new], used[new], created[new])
+            firsts = starts(rows)
         shown = None if self.hidden else Shown(table, parts, order)
-        firsts = starts(rows)
-        if before is None:
-            return Waiting(rows, inner, firsts, uses, used, created, shown)
-        if shown is not None and before.shown is not None:
+        if shown is not None and before is not None and before.shown is not None:
             shown = before.shown.joined(shown)
-        return Waiting(
-            rows,
-            inner,
-            firsts,
-            np.concatenate([before.uses, uses]),
-            np.concatenate([before.used, used]),
-            np.concatenate([before.created, created]),
-            shown,
-        )
+        return Waiting(rows, inner, firsts, uses, used, created, shown, kept)
 
 
 def starts(fetches: Int64s) -> Int64s:
@@ -235,8 +234,8 @@ def starts(fetches: Int64s) -> Int64s:
     return begins(fetches_of(fetches)["partitions"])
 
 
-def _put_in_order(fetches: Int64s, partitions: Int64s) -> None:
-    """Sort rows by request, in place."""
+def _put_in_order(fetches: Int64s, partitions: Int64s, *besides: npt.NDArray[Any]) -> None:
+    """Sort rows by request, in place, and what there is `besides` of each."""
     found = fetches_of(fetches)
     time = found["time"]
     order = by_request(np.where(time == NULL_TIME, NEVER, time), found["connection"], found["ordinal"])
@@ -245,6 +244,8 @@ def _put_in_order(fetches: Int64s, partitions: Int64s) -> None:
     firsts, sizes = starts(fetches)[:-1][order], found["partitions"][order]
     members = np.repeat(firsts - begins(sizes)[:-1], sizes) + np.arange(len(partitions))
     fetches[:], partitions[:] = fetches[order], partitions[members]
+    for column in besides:
+        column[:] = column[order]
 
 
 def rows_of_tables(fetches: pa.Table, partitions: pa.Table, names: Names) -> tuple[FetchRows, Int64s | None]:

@@ -52,7 +52,8 @@ class Tracked(NamedTuple):
     watermark: int
     """Microseconds: no row of a later call has its request's last byte before it."""
     rows: FetchRows
-    """The same fetches as structs, in their order, with what the tracker fills in; valid until the next call."""
+    """The same fetches as structs, in their order, with what the tracker fills in, behind those that were kept; valid
+    until the next call."""
 
 
 class SessionTracker:
@@ -80,13 +81,14 @@ class SessionTracker:
 
     def feed(
         self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None,
-        watermark: int = NO_WATERMARK, named: Sequence[NamedFetches] = (),
+        watermark: int = NO_WATERMARK, named: Sequence[NamedFetches] = (), kept: FetchRows | None = None,
     ) -> Tracked:  # fmt: skip
         """Rows of `fetches` and of `fetch_partitions`, those of an exchange in the same call; brokers resolved.
 
         `watermark`: microseconds since the epoch; no row that comes later has a request's last byte, or a response's
         first one, before it. Without `partitions` the sets of sessions are unknown throughout. `named`: further
-        fetches, where the tables are `Codes`.
+        fetches, where the tables are `Codes`. `kept`: those of `Tracked.rows` that the next part of the analysis keeps,
+        the last ones; they come first in the next ones.
 
         Read of fetches: exchange_id, broker, client_id, api_version, request_last_at, response_first_at,
         request_session_id, session_epoch, response_session_id, error_code, throttle_ms, partitions_returned,
@@ -97,7 +99,7 @@ class SessionTracker:
         """
         if partitions is None:
             self._partitions_known = False
-        return self._work(self._reading.read(fetches, partitions, named, self._waiting), watermark)
+        return self._work(self._reading.read(fetches, partitions, named, self._waiting, kept), watermark)
 
     def hide(self) -> dict[str, pa.Table]:
         """The rows of `fetches` and `fetch_partitions` that are held back. From here on no caller is given any back."""
