@@ -276,7 +276,7 @@ def _instants(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table])
     if (
         "producer_ids" in KINDS[one["id"]].needs
         or "exchanges" in KINDS[one["id"]].needs
-        or one["id"] == "client_paused"
+        or one["id"] in ("client_paused", "growing_lag")
     ):
         found |= {clock(at) for at in _spans(tables["exchanges"])}
     return found
@@ -461,6 +461,12 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
             if row["exchange_id"].split(":")[1].isdigit() and int(row["exchange_id"].split(":")[1]) < 100
             and row["latency_ms"] and (row["network_ms"] or 0) >= max(20, row["latency_ms"] / 2)
         ]  # fmt: skip
+        if "Produce" in one["text"]:  # from the broker's end: with the way to the client
+            ways = {row["connection_id"]: row["client_rtt_ms"] for row in evidence(tables, one).to_pylist()}
+            rows = own.filter(pc.equal(own["api"].cast(pa.string()), "Produce")).to_pylist()
+            first = [row for row in rows if int(row["exchange_id"].split(":")[1]) < 100]
+            pairs = [(ways[row["connection_id"]], row["latency_ms"]) for row in first]
+            far = [(way, way + took) for way, took in pairs if way >= (way + took) / 2]
         plain |= {len(far), 100}
         times |= {float(np.median([pair[n] for pair in far])) for n in (0, 1)}
     elif one["id"] == "round_trip_rose":
@@ -471,6 +477,11 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
         way = np.nan_to_num(own["network_ms"].to_numpy(zero_copy_only=False), nan=10.0)
         for part in (way[way <= 4], way[way >= 20]):  # the finder's medians are those of a sample
             times |= set(np.linspace(0.9, 1.1, 101) * np.median(part)) if len(part) else set()
+        if "asked again" in one["text"]:
+            times |= set(np.arange(0.0, 4.1, 0.1))  # of a sample, too
+    elif one["id"] in ("growing_lag", "commits_fall_behind"):
+        plain |= set(evidence(tables, one)["lag"].drop_null().to_pylist())
+        times |= {(_micro(one["last_at"]) - at) / 1000 for at in _spans(tables["fetches"])}
     elif one["id"] == "segments_lost":
         shown = evidence(tables, one)
         again = sum(np.nan_to_num(shown[f"{side}_resent_ms"].to_numpy()) for side in ("request", "response"))

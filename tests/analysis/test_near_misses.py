@@ -426,6 +426,56 @@ def resent(count: int, each: float, asked: int = 100) -> Rows:
     return {"connections": [connection], "exchanges": rows}
 
 
+def far_client(way: float, took: float, count: int = 20, seen: bool = True, api_key: int = 0) -> Rows:
+    """Requests as the broker's end has them, of a client that is so far away, and as many that wait for followers."""
+    connection = {"connection_id": f"{1:016x}", "client_id": "c", "broker": "1", "is_kafka": True, "rtt_ms": 0.01,
+                  "rtt_kind": "ack", "client_rtt_ms": way, "exchanges": 2 * count, "start_seen": seen}  # fmt: skip
+    rows = [
+        exchange(n, n, api_key=api_key, network_ms=0.01, latency_ms=took if n < count else 10.0 * way)
+        for n in range(2 * count)
+    ]
+    return {"connections": [connection], "exchanges": rows}
+
+
+def longer_way_to_clients(
+    soon: int = 3, gap: float = 3.9, late: int = 4, apart: float = 0.6, connections: int = 2, trip: float = 20.0,
+    seen: bool = True, api_key: int = 1, ahead: bool = False,
+) -> Rows:  # fmt: skip
+    """Fetches of some connections as the broker's end has them: so many ask `gap` ms after an answer, then one after
+    another `apart` s. `ahead`: one is sent before the answer to that before it."""
+    exchanges, rows = [], []
+    for number in range(1, connections + 1):
+        at, own = 0.0, {"connection_id": f"{number:016x}", "api_key": api_key}
+        for n in range(soon + late + 1):
+            name, end = {"exchange_id": f"{number:016x}:{n}"}, START + round((at + 0.5) * SECOND)
+            rows.append(exchange(n, at, network_kind="ack", network_ms=0.01, response_last_at=end) | own | name)
+            at += 0.5 + (gap / 1000 if n < soon else apart)
+        if ahead:
+            rows[-1]["request_first_at"] = rows[-2]["request_first_at"] + 1000
+        exchanges += rows
+        rows = []
+    some = [
+        {"connection_id": f"{number:016x}", "client_id": "c", "broker": "1", "is_kafka": True, "rtt_ms": 0.01,
+         "rtt_min_ms": 0.01, "rtt_kind": "ack", "client_rtt_ms": trip, "start_seen": seen}
+        for number in range(1, connections + 1)
+    ]  # fmt: skip
+    return {"connections": some, "exchanges": exchanges}
+
+
+def copies(
+    count: int = 10, packets: int = 500, size: int = 16, connections: int = 2, closed: float = 0.0,
+    broker_ip: str = "10.0.0.2",
+) -> Rows:  # fmt: skip
+    """Connections of one host, on each of which so many segments were sent again."""
+    some = [
+        {"connection_id": f"{number:016x}", "client_id": "c", "broker": "1", "client_ip": "10.0.0.1", "is_kafka": True,
+         "broker_ip": broker_ip, "lost_segments": count, "retransmitted_bytes": size * count, "packets": packets,
+         "zero_window_ms": closed, "start_seen": True}
+        for number in range(1, connections + 1)
+    ]  # fmt: skip
+    return {"connections": some, "exchanges": []}
+
+
 def silent(seconds: float, code: int = 25, between: bool = False, missing: int = 0) -> Rows:
     """A heartbeat that is refused so long after the one before it; one in between that got no answer; bytes that were
     not captured."""
@@ -488,6 +538,17 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("mostly_round_trip", "low", lambda: far(20.0, 40.0),
      [lambda: far(19.9, 30.0), lambda: far(20.0, 40.1), lambda: far(20.0, 40.0, 19), lambda: far(20.0, 40.0, others=21),
       lambda: far(20.0, 40.0, kind="bound"), lambda: far(20.0, 40.0, rtt=19.9)]),
+    ("mostly_round_trip", "low", lambda: far_client(20.0, 20.0),
+     [lambda: far_client(19.9, 10.0), lambda: far_client(20.0, 20.1), lambda: far_client(20.0, 20.0, 19),
+      lambda: far_client(20.0, 20.0, seen=False), lambda: far_client(20.0, 20.0, api_key=1)]),
+    ("round_trip_rose", "medium", longer_way_to_clients,
+     [lambda: longer_way_to_clients(2), lambda: longer_way_to_clients(gap=4.1), lambda: longer_way_to_clients(late=3),
+      lambda: longer_way_to_clients(connections=1),
+      lambda: longer_way_to_clients(trip=19.9), lambda: longer_way_to_clients(seen=False),
+      lambda: longer_way_to_clients(api_key=0), lambda: longer_way_to_clients(ahead=True)]),
+    ("segments_lost", "low", copies,
+     [lambda: copies(9), lambda: copies(packets=501), lambda: copies(size=15), lambda: copies(20, connections=1),
+      lambda: copies(closed=200.0), lambda: copies(broker_ip="10.0.0.1")]),
     ("segments_lost", "low", lambda: resent(5, 199.0),
      [lambda: resent(4, 250.0), lambda: resent(5, 0.0), lambda: resent(5, 300.0, 501)]),
     ("segments_lost", "medium", lambda: resent(5, 200.0), []),

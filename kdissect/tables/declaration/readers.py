@@ -139,7 +139,7 @@ FINDINGS = reader(
     "error_code lag",
     connections="connection_id client_ip client_port client_id broker tls start_seen is_kafka end_reason exchanges "
     "started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms rtt_min_ms "
-    "rtt_kind protocol packets lost_segments missing_bytes",
+    "client_rtt_ms rtt_kind protocol packets lost_segments missing_bytes",
     producers="exchange_id sent_at topic topic_id partition producer_id base_sequence last_sequence sequence",
     producer_ids="exchange_id transactional_id transaction_timeout_ms producer_id producer_epoch",
     groups="exchange_id at group_id member_id client_id protocol generation event reason error_code "

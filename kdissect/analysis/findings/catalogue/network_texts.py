@@ -171,19 +171,35 @@ KINDS = {
             "The round trip was 4 ms or less and then, for most requests, 20 ms or more on two connections or more "
             "to a broker, proven by acknowledgements (`times.md`). Or nine of ten exchanges spent 4 ms or less on the "
             "network up to some moment, and nine of ten 20 ms or more (60 ms by acknowledgements) from then on, for "
-            "2 s and longer."
+            "2 s and longer. Or, at the broker's end, two connections or more whose beginning was captured end with a "
+            "round trip to their client of 20 ms or more, though the client had asked again within 4 ms of an answer "
+            "three times or more, and no more in the last 2 s and four requests."
         ),
-        headline="the round trip to broker {broker} rose from {before:ms} to {after:ms}",
-        sentence=(
-            "The network's round trip to broker {broker} rose from {before:ms} to {after:ms}[, from {since:clock} "
-            "on] (medians of {connections:#connection}: {clients:list}). Requests take that much longer, the "
-            "broker does not."
-        ),
+        headline={
+            "broker": "the round trip to broker {broker} rose from {before:ms} to {after:ms}",
+            "client": "the round trip from broker {broker} to clients rose to {after:ms}",
+        },
+        sentence={
+            "broker": (
+                "The network's round trip to broker {broker} rose from {before:ms} to {after:ms}[, from {since:clock} "
+                "on] (medians of {connections:#connection}: {clients:list}). Requests take that much longer, the "
+                "broker does not."
+            ),
+            "client": (
+                "The network's round trip from broker {broker} to its clients rose to {after:ms} (median of "
+                "{connections:#connection}: {clients:list}). Until {since:clock} they asked again {before:ms} after an "
+                "answer, so the way was no longer than that. Their requests take that much longer, which this capture "
+                "at the broker's end does not count."
+            ),
+        },
         advice=("Look at the way between client and broker: routes, queues, a VPN or a proxy that came in between."),
-        needs="`connections` (rtt_min_ms, rtt_ms, rtt_kind), `exchanges` (network_ms, network_kind)",
+        needs=(
+            "`connections` (rtt_min_ms, rtt_ms, rtt_kind, client_rtt_ms, start_seen), `exchanges` (network_ms, "
+            "network_kind, request_first_at, response_last_at)"
+        ),
         cannot_tell=(
-            "a rise below some 60 ms without TCP timestamps: acknowledgements may be held back for 40 ms. From the "
-            "broker's end alone it cannot tell a longer way from a slower client."
+            "a rise below some 60 ms without TCP timestamps: acknowledgements may be held back for 40 ms. At the "
+            "broker's end it needs consumers, for producers do not ask again at once."
         ),
         example="stories/net_delay_client",
         starts=True,
@@ -193,18 +209,29 @@ KINDS = {
         rule=(
             "A client's connections to a broker have a round trip of 20 ms or more. Of the first 100 requests of "
             "each connection 20 or more, and half of them at least, spent 20 ms and half of their latency on the "
-            "network."
+            "network. At the broker's end the round trip to the client counts, of connections whose beginning was "
+            "captured, and of requests Produce alone, since fetches wait for records."
         ),
         headline="the round trip is most of what client {client} waits for at broker {broker}",
-        sentence=(
-            "The network's round trip is most of what {client:who} waits for at broker {broker}: {way:ms} of "
-            "{whole:ms}. These are medians of {requests:n} requests, of the first {sampled:n} of each connection."
-        ),
+        sentence={
+            "broker": (
+                "The network's round trip is most of what {client:who} waits for at broker {broker}: {way:ms} of "
+                "{whole:ms}. These are medians of {requests:n} requests, of the first {sampled:n} of each connection."
+            ),
+            "client": (
+                "The network's round trip is most of what {client:who} waits for at broker {broker}: {way:ms} of "
+                "{whole:ms}. These are medians of {requests:n} Produce requests, of the first {sampled:n} requests of "
+                "each connection, with the round trip from the broker's end to the client added to each."
+            ),
+        },
         advice=(
             "Requests that wait for one another pay it each time: send more at once (batch.size, fetch.min.bytes, "
             "more in flight), or bring client and broker closer."
         ),
-        needs="`connections` (rtt_ms, rtt_kind), `exchanges` (network_ms, latency_ms: of those requests)",
+        needs=(
+            "`connections` (rtt_ms, rtt_kind, client_rtt_ms, start_seen), `exchanges` (network_ms, latency_ms: of "
+            "those requests)"
+        ),
         cannot_tell="which part of the way takes it. A round trip that nothing but a bound tells is left alone.",
         example="stories/net_delay_client",
     ),
@@ -212,21 +239,37 @@ KINDS = {
         cause="network",
         rule=(
             "Five or more messages between a client and a broker, 1 % of their exchanges at least, waited for "
-            "segments that were sent again and were needed. Medium from 1 s in all on."
+            "segments that were sent again and were needed. Medium from 1 s in all on. Where no exchange shows that, "
+            "as at the broker's end, low if 20 segments or more between two hosts, 2 % of their packets at least, "
+            "were sent again on two connections or more, with more bytes than probes have and no closed window."
         ),
-        headline="the network lost segments between client {client} and broker {broker}",
-        sentence=(
-            "Segments between [{client}|a client without an id] and broker {broker} were lost: {messages:#message} "
-            "waited until they were sent again, {total:ms} in all (the longest {longest:ms}). In all {lost:n} "
-            "segments of {packets:n} packets were sent again, {percent} %."
-        ),
+        headline={
+            "messages": "the network lost segments between client {client} and broker {broker}",
+            "hosts": "{lost:#segment} between {client_ip} and {broker_ip} were sent again",
+        },
+        sentence={
+            "messages": (
+                "Segments between [{client}|a client without an id] and broker {broker} were lost: "
+                "{messages:#message} waited until they were sent again, {total:ms} in all (the longest {longest:ms}). "
+                "In all {lost:n} segments of {packets:n} packets were sent again, {percent} %."
+            ),
+            "hosts": (
+                "Of {packets:n} packets between {client_ip}[ ({clients:list})] and {broker_ip}[ "
+                "({brokers:?broker|brokers} {brokers:list})] {lost:n} segments were sent again, {percent} %: the network loses packets. How long "
+                "messages waited for them this capture does not show."
+            ),
+        },
         advice=(
             "Look for what drops packets between the two: queues, duplex or offload settings, a full conntrack table."
         ),
         needs=(
-            "`exchanges` (request_resent_ms, response_resent_ms), `connections` (lost_segments, packets, exchanges)"
+            "`exchanges` (request_resent_ms, response_resent_ms), `connections` (lost_segments, packets, exchanges, "
+            "retransmitted_bytes, zero_window_ms)"
         ),
-        cannot_tell="where they were lost. Segments that were sent again needlessly count among the segments only.",
+        cannot_tell=(
+            "where they were lost. Segments that were sent again needlessly count among the segments only. At the "
+            "broker's end it cannot tell loss all the time from a network that was gone for a while (`network_silent`)."
+        ),
         example="rules/loss",
     ),
     "requests_cut_off": Kind(

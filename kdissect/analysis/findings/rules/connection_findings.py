@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.client_ways import client_distance_ms, host_losses, longer_ways
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
@@ -198,7 +199,15 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"rtt_min_ms <= {FLAT_MS:g}",
         )  # fmt: skip
         found += ev.finding(
-            tables, "round_trip_rose", ev.MEDIUM, "connections", condition, values, broker=broker, **about
+            tables,
+            "round_trip_rose",
+            ev.MEDIUM,
+            "connections",
+            condition,
+            values,
+            case="broker",
+            broker=broker,
+            **about,
         )
     return found
 
@@ -230,6 +239,7 @@ def slower_ways(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     short = network <= FLAT_MS
     long = network >= np.where(ev.equal(exchanges, "network_kind", "ack"), PROVEN_MS, ROSE_MS)
     groups = group(exchanges, ["connection_id", "broker"])
+    found = _longer_ways_to_clients(tables)
     steps: dict[str, list[tuple[int, Int64s, Int64s]]] = {}
     for code in np.flatnonzero((groups.count(short) >= STEP_ROWS) & (groups.count(long) >= STEP_ROWS)).tolist():
         rows = np.flatnonzero(groups.code == code)
@@ -244,7 +254,6 @@ def slower_ways(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         ):
             broker = groups.keys["broker"][code].as_py()
             steps.setdefault(broker, []).append((int(asked[after[0]]), before, after))
-    found = []
     for broker, of in sorted(steps.items()):
         if len(of) < ROSE_CONNECTIONS or broker in told:
             continue
@@ -257,8 +266,32 @@ def slower_ways(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         }  # fmt: skip
         condition = ev.among("connection_id", ev.names(some["connection_id"])[:MOST_NAMED])
         found += ev.finding(
-            tables, "round_trip_rose", ev.MEDIUM, "connections", condition, values, broker=broker, first_at=since,
-            last_at=latest(times(exchanges, "response_first_at")[after]),
+            tables, "round_trip_rose", ev.MEDIUM, "connections", condition, values, case="broker", broker=broker,
+            first_at=since, last_at=latest(times(exchanges, "response_first_at")[after]),
+        )  # fmt: skip
+    return found
+
+
+def _longer_ways_to_clients(tables: ev.Tables) -> list[ev.Finding]:
+    """Brokers at whose end the way to clients became longer."""
+    connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
+    rises = longer_ways(exchanges, connections, FLAT_MS, ROSE_MS)
+    brokers = np.array([connections["broker"][one.connection].as_py() for one in rises], object)
+    found = []
+    for broker in sorted({name for name in brokers if name is not None}):
+        of = [one for one, name in zip(rises, brokers, strict=True) if name == broker]
+        if len(of) < ROSE_CONNECTIONS:
+            continue
+        some = connections.take(pa.array([one.connection for one in of]))
+        since = min(one.since for one in of)
+        values = {
+            "before": float(np.median([one.before for one in of])), "since": since, "connections": len(of),
+            "after": float(np.median(reals(some, "client_rtt_ms"))), "clients": ev.client_ids(some),
+        }  # fmt: skip
+        condition = ev.among("connection_id", ev.names(some["connection_id"])[:MOST_NAMED])
+        found += ev.finding(
+            tables, "round_trip_rose", ev.MEDIUM, "connections", condition, values, case="client", broker=broker,
+            first_at=since, last_at=max(one.until for one in of),
         )  # fmt: skip
     return found
 
@@ -270,20 +303,21 @@ def _step(short: Flags, long: Flags) -> int:
     return int(np.argmax(before + after))
 
 
-@finder(connections=EVERY_ROW, exchanges=_far)
+@finder(connections=EVERY_ROW, exchanges=(_far, row_filters.first_produces))
 def mostly_way(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients whose requests spend most of their time on the way to a broker and back."""
-    connections, slow = ev.get(tables, "connections"), ev.get(tables, "exchanges")
+    connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
+    found = _far_clients(tables, limits)
     distant = (reals(connections, "rtt_ms") >= FAR_MS) & (ints(connections, "is_kafka", 0) > 0)
     distant &= ~ev.equal(connections, "rtt_kind", "bound")
     if not distant.any():
-        return []
+        return found
+    slow = exchanges.filter(pc.fill_null(_far(exchanges, limits), False))
     groups = group(connections, ["client_id", "broker"])
     of = np.append(np.where(distant, groups.code, -1), -1)[ev.owners(slow, connections)]
     asked = groups.total(np.where(distant, np.minimum(ints(connections, "exchanges", 0), FIRST_REQUESTS), 0))
     way, whole = reals(slow, "network_ms"), reals(slow, "latency_ms")
     begun, ended = times(slow, "request_first_at"), times(slow, "response_first_at")
-    found = []
     for code in range(len(groups)):
         mine = np.flatnonzero(of == code)
         if len(mine) < FAR_REQUESTS or len(mine) < FAR_SHARE * asked[code]:
@@ -298,8 +332,41 @@ def mostly_way(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             "rtt_kind != 'bound'",
         )  # fmt: skip
         found += ev.finding(
-            tables, "mostly_round_trip", ev.LOW, "connections", condition, values, client_id=client, broker=broker,
-            first_at=earliest(begun[mine]), last_at=latest(ended[mine]),
+            tables, "mostly_round_trip", ev.LOW, "connections", condition, values, case="broker", client_id=client,
+            broker=broker, first_at=earliest(begun[mine]), last_at=latest(ended[mine]),
+        )  # fmt: skip
+    return found
+
+
+def _far_clients(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Producers whose requests spend most of their time on the way, seen from the broker's end: there it is no part of
+    an exchange. Fetches may wait for records, so they do not tell."""
+    connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
+    trip = client_distance_ms(connections, FAR_MS)
+    if not trip.any():
+        return []
+    produces = exchanges.filter(pc.fill_null(row_filters.first_produces(exchanges, limits), False))
+    owner = ev.owners(produces, connections)
+    way, took = np.append(trip, 0.0)[owner], np.nan_to_num(reals(produces, "latency_ms"), nan=np.inf)
+    groups = group(produces, ["client_id", "broker"])
+    mostly = (way > 0) & (way >= FAR_SHARE * (way + took))
+    count, every = groups.count(mostly), groups.count()
+    begun, ended = times(produces, "request_first_at"), times(produces, "response_first_at")
+    found = []
+    for code in np.flatnonzero((count >= FAR_REQUESTS) & (count >= FAR_SHARE * every)).tolist():
+        client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
+        mine = np.flatnonzero(mostly & (groups.code == code))
+        values = {
+            "way": float(np.median(way[mine])), "whole": float(np.median((way + took)[mine])), "requests": len(mine),
+            "sampled": FIRST_REQUESTS,
+        }  # fmt: skip
+        condition = ev.both(
+            ev.equals("client_id", client), ev.equals("broker", broker),
+            f"is_kafka and start_seen and client_rtt_ms >= {FAR_MS:g}",
+        )  # fmt: skip
+        found += ev.finding(
+            tables, "mostly_round_trip", ev.LOW, "connections", condition, values, case="client", client_id=client,
+            broker=broker, first_at=earliest(begun[mine]), last_at=latest(ended[mine]),
         )  # fmt: skip
     return found
 
@@ -310,8 +377,6 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     again = np.nan_to_num(reals(exchanges, "request_resent_ms")) + np.nan_to_num(reals(exchanges, "response_resent_ms"))
     rows = np.flatnonzero(again > 0)
-    if len(rows) < RESENT_REQUESTS:
-        return []
     some, waited = exchanges.take(pa.array(rows)), again[rows]
     ended = np.maximum(times(some, "response_first_at"), times(some, "response_last_at"))
     groups, every = group(some, ["client_id", "broker"]), group(connections, ["client_id", "broker"])
@@ -341,7 +406,28 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         )
         found += ev.finding(
             tables, "segments_lost", ev.MEDIUM if total >= STALLED_MS else ev.LOW, "exchanges", condition, values,
-            client_id=client, broker=broker,
+            case="messages", client_id=client, broker=broker,
+        )  # fmt: skip
+    return found + _losses_of_hosts(tables, {(one.client_id, one.broker) for one in found})
+
+
+def _losses_of_hosts(tables: ev.Tables, told: set[tuple[str | None, str | None]]) -> list[ev.Finding]:
+    """Hosts between which segments were sent again and no exchange shows what that cost: a capture at the broker's end
+    has the first copy of each answer at its time. `told`: pairs of client and broker that have a finding."""
+    found = []
+    for one in host_losses(ev.get(tables, "connections")):
+        of = zip(one.connections["client_id"].to_pylist(), one.connections["broker"].to_pylist(), strict=True)
+        if told.intersection(of):
+            continue
+        clients, brokers = ev.names(one.connections["client_id"]), ev.names(one.connections["broker"])
+        values = {
+            "lost": one.copies, "packets": one.packets, "percent": f"{100 * one.copies / one.packets:.1f}",
+            "clients": clients, "brokers": brokers, "client_ip": one.client_ip, "broker_ip": one.broker_ip,
+        }  # fmt: skip
+        condition = ev.both(ev.equals("client_ip", one.client_ip), ev.equals("broker_ip", one.broker_ip), "is_kafka")
+        found += ev.finding(
+            tables, "segments_lost", ev.LOW, "connections", condition, values, case="hosts",
+            client_id=clients[0] if len(clients) == 1 else None, broker=brokers[0] if len(brokers) == 1 else None,
         )  # fmt: skip
     return found
 
