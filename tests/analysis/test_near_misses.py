@@ -220,6 +220,24 @@ def alone(pause: float, copies: int = 0, resumed: int = 50, rhythm: float = 0.1,
     return rows
 
 
+def quiet(
+    pause: float, before: int = 50, after: int = 5, others: float = 0.1, rhythm: float = 0.1, **more: Any
+) -> Rows:
+    """A producer that writes each `rhythm` seconds, once after `others`, so often before a pause and after it."""
+    rows = alone(pause, **more)
+    waits = [others, *[rhythm] * (before - 2), pause, *[rhythm] * (after - 1)]
+    at = [5.0 - sum(waits[: before - 1])]
+    for wait in waits:
+        at.append(at[-1] + wait)
+    mine = [
+        exchange(k, when, exchange_id=f"{0:016x}:{k}", connection_id=f"{0:016x}", client_id="a", api_key=0,
+                 api="Produce", latency_ms=1.0)
+        for k, when in enumerate(at)
+    ]  # fmt: skip
+    other = [one for one in rows["exchanges"] if one["client_id"] == "x"]
+    return rows | {"exchanges": [*mine, *other], "fetches": []}
+
+
 def stopping(
     clients: str = "ab", apart: float = 0.0, back: float | None = None, elsewhere: float = 10.0, stay: int = 0,
     refused: bool = False, asked: float = 4.0,
@@ -571,6 +589,10 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
      [lambda: alone(1.8), lambda: alone(2.1, copies=4), lambda: alone(2.1, resumed=4), lambda: alone(2.1, rhythm=0.3),
       lambda: alone(2.1, closed=True)]),
     ("consumer_silent", "medium", lambda: alone(2.1, copies=3), []),
+    ("producer_silent", "low", lambda: quiet(2.1, 20),
+     [lambda: quiet(1.9), lambda: quiet(2.1, 19), lambda: quiet(2.1, after=4), lambda: quiet(2.1, copies=4),
+      lambda: quiet(2.1, closed=True), lambda: quiet(4.5, others=0.5), lambda: quiet(2.1, rhythm=0.27)]),
+    ("producer_silent", "low", lambda: quiet(4.5, others=0.39), []),
     ("broker_stopped", "medium", stopping,
      [lambda: stopping("a"), lambda: stopping("aa"), lambda: stopping(apart=0.3), lambda: stopping(back=1.9),
       lambda: stopping(elsewhere=5.5), lambda: stopping(stay=1), lambda: stopping(refused=True),

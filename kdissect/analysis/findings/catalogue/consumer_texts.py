@@ -28,8 +28,7 @@ KINDS = {
             "(lost_segments, retransmitted_bytes)"
         ),
         cannot_tell=(
-            "a process that stood still from an application that did not poll, and a producer that stood still "
-            "from one that had nothing to send."
+            "a process that stood still from an application that did not poll. `producer_silent` reports producers."
         ),
         example="lab/consumer_stopped_aiokafka",
         starts=True,

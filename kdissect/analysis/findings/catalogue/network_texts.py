@@ -255,8 +255,8 @@ KINDS = {
             ),
             "hosts": (
                 "Of {packets:n} packets between {client_ip}[ ({clients:list})] and {broker_ip}[ "
-                "({brokers:?broker|brokers} {brokers:list})] {lost:n} segments were sent again, {percent} %: the network loses packets. How long "
-                "messages waited for them this capture does not show."
+                "({brokers:?broker|brokers} {brokers:list})] {lost:n} segments were sent again, {percent} %: the "
+                "network loses packets. How long messages waited for them this capture does not show."
             ),
         },
         advice=(

@@ -5,6 +5,37 @@ from __future__ import annotations
 from kdissect.analysis.findings.catalogue.kind import CLIENT, Kind
 
 KINDS = {
+    "producer_silent": Kind(
+        cause="client",
+        rule=(
+            "A producer sent 20 Produce requests or more, of two in each 100 ms, then nothing at all, on any "
+            "connection, for 2 s or more; 5 requests or more followed. It never fetched, and no answer was due to it. "
+            "Its other waits between two requests are an eighth of that at most, and the longest is four times their "
+            "median at most (or 200 ms). Its connections stayed open, with fewer copies of segments than "
+            "retransmission timers would have sent. No other client was silent for most of that time."
+        ),
+        headline="client {client} wrote nothing for {lasted:ms}",
+        sentence=(
+            "{client:who} wrote in a steady rhythm, then sent nothing on any connection for {lasted:ms} from "
+            "{first:clock} on, and went on in its rhythm. No answer was due to it and its connections stayed open. Its "
+            "process stood still (suspended, garbage collection, no CPU), or its application had nothing to write."
+        ),
+        advice=(
+            "Look at that process at that moment: garbage collection log, CPU limits, suspension; and at what its "
+            "application writes."
+        ),
+        needs=(
+            "`exchanges` (client_id, api_key, request_first_at, response_first_at), `fetches` (client_id), "
+            "`connections` (lost_segments, retransmitted_bytes, started_at, ended_at)"
+        ),
+        cannot_tell=(
+            "a process that stood still from an application that had nothing to write. A producer that writes now "
+            "and then has no rhythm, and is left alone."
+        ),
+        example="lab/producer_stopped_aiokafka",
+        starts=True,
+        settled_at=CLIENT,
+    ),
     "metadata_in_vain": Kind(
         cause="client",
         rule=(

@@ -40,6 +40,11 @@ FETCHES = 20
 """Fetches of a client before its rhythm is known."""
 RESUMED = 5
 """Fetches after the silence: a client that only closes then had ended its work."""
+PRODUCES = 20
+"""Produce requests of a client before its rhythm is known, of the first and the last in each slot of 100 ms."""
+STEADY = 4.0
+"""The longest other wait between two requests of a producer, as a multiple of the median one: a clock's waits differ by
+less, those of events that come by chance by more."""
 RHYTHM = 8
 """The silence is this many times as long as any other wait of the client between two requests, at least: a consumer
 whose application is slow now and then has other long waits."""
@@ -236,12 +241,12 @@ def _others(exchanges: pa.Table, one: Stall) -> list[str]:
 
 
 @finder(exchanges=OF_SILENCES, fetches=EVERY_ROW, connections=EVERY_ROW)
-def consumer_silent(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Consumers that fetched steadily, then sent nothing on any connection, and went on, each alone.
+def silent_alone(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Consumers that fetched steadily and producers that wrote steadily, then sent nothing on any connection, and went
+    on, each alone.
 
     No answer was due to them, their connections stayed open, and segments were not sent again and again: the host of a
-    process that stands still acknowledges. Producers are left alone: one without anything to send looks
-    the same.
+    process that stands still acknowledges. A producer may have had nothing to send, so its silence is low.
     """
     exchanges = ev.get(tables, "exchanges")
     every = silences(exchanges)
@@ -251,15 +256,18 @@ def consumer_silent(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     fetches, connections = ev.get(tables, "fetches"), ev.get(tables, "connections")
     found = []
     for one in alone:
-        if not _reads_steadily(fetches, one) or not _stayed(connections, one) or _sent_again(connections, one):
+        reads = _reads_steadily(fetches, one)
+        if not (reads or _writes_steadily(exchanges, fetches, one)):
+            continue
+        if not _stayed(connections, one) or _sent_again(connections, one):
             continue
         condition = ev.both(
             ev.equals("client_id", one.client),
             f"request_first_at in ({ev.instant(one.asked)}, {ev.instant(one.end)})",
         )
         found += ev.finding(
-            tables, "consumer_silent", ev.MEDIUM, "exchanges", condition, client_id=one.client, first_at=one.begin,
-            last_at=one.end,
+            tables, "consumer_silent" if reads else "producer_silent", ev.MEDIUM if reads else ev.LOW, "exchanges",
+            condition, client_id=one.client, first_at=one.begin, last_at=one.end,
         )  # fmt: skip
     return found
 
@@ -279,6 +287,21 @@ def _reads_steadily(fetches: pa.Table, one: Silence) -> bool:
         return False
     waits = np.delete(np.diff(asked), before - 1)
     return int(waits.max()) * RHYTHM <= one.end - one.begin
+
+
+def _writes_steadily(exchanges: pa.Table, fetches: pa.Table, one: Silence) -> bool:
+    """Whether the client wrote and did not fetch, with PRODUCES requests before the silence and RESUMED behind it, and
+    its other waits between two requests were short and alike: it writes by a clock or all the time, not by chance."""
+    mine = ev.equal(exchanges, "client_id", one.client) & (times(exchanges, "request_first_at") != NULL_TIME)
+    written = times(exchanges, "request_first_at")[mine & (ints(exchanges, "api_key") == PRODUCE)]
+    before, after = int((written <= one.begin).sum()), int((written >= one.end).sum())
+    if before < PRODUCES or after < RESUMED or ev.equal(fetches, "client_id", one.client).any():
+        return False
+    waits = np.diff(np.sort(times(exchanges, "request_first_at")[mine])) / MILLI
+    waits = np.delete(waits, int(np.argmax(waits)))  # the silence is the longest
+    longest = float(waits.max())
+    alike = longest <= max(STEADY * float(np.median(waits)), 2 * row_filters.SLOT_MS)
+    return alike and longest * RHYTHM <= (one.end - one.begin) / MILLI
 
 
 def _stayed(connections: pa.Table, one: Silence) -> bool:
@@ -361,4 +384,4 @@ def _report_stop(tables: ev.Tables, rows: pa.Table, at: int, back: int | None) -
     )  # fmt: skip
 
 
-FINDERS = (stalled, broker_stopped, consumer_silent)
+FINDERS = (stalled, broker_stopped, silent_alone)
