@@ -6,7 +6,9 @@ for readable characters. So a text is found whether or not the dissector knows w
 
 from __future__ import annotations
 
+import ipaddress
 import mmap
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +28,8 @@ from kdissect.tables.identity import address
 
 
 def remaining_texts(path: Path) -> tuple[Texts, frozenset[bytes]]:
-    """The texts of a pcap or pcapng file, and the IP addresses of its TCP packets as texts. The file is a copy that
-    may be changed: what was read of it becomes zeros."""
+    """The texts of a pcap or pcapng file, and which names and words among them are IP addresses of its TCP packets. The
+    file is a copy that may be changed: what was read of it becomes zeros."""
     texts = Texts()
     with path.open("r+b") as stream:
         capture = CaptureSet("", [Member("", path)])
@@ -40,7 +42,7 @@ def remaining_texts(path: Path) -> tuple[Texts, frozenset[bytes]]:
 
 
 def _walk(capture: CaptureSet, pages: mmap.mmap, out: npt.NDArray[np.uint8], texts: Texts) -> frozenset[bytes]:
-    """Walk every message, and write zeros over it; the addresses of hosts."""
+    """Walk every message, and write zeros over it; which names and words are addresses of hosts."""
     window = Window.for_size(capture.size)
     window.packets = FEW_PACKETS
     scanner, places = Scanner(capture), Places()
@@ -58,9 +60,30 @@ def _walk(capture: CaptureSet, pages: mmap.mmap, out: npt.NDArray[np.uint8], tex
     for harvest in dissector.finish():
         frames.write(harvest.exchanges)
         dissector.used()
-    flows = scanner.flows
-    ends = np.concatenate([flows[:, [A_HIGH, A_LOW]], flows[:, [B_HIGH, B_LOW]]])
-    return frozenset(address(high, low).encode() for high, low in np.unique(ends, axis=0).view(np.uint64).tolist())
+    named = (text for what, text in texts.found if what in (What.NAME, What.WORD))
+    return hosts_among(named, scanner.flows)
+
+
+def hosts_among(texts: Iterable[bytes], flows: npt.NDArray[np.int64]) -> frozenset[bytes]:
+    """The texts that are an address of these flows, as `identity.address` writes it. After a scan of a network there
+    are millions of addresses, few of which any message names: they do not become texts."""
+    halves = {}
+    for text in texts:
+        try:
+            found = ipaddress.ip_address(text.decode())
+        except ValueError:
+            continue
+        value = int(found) if found.version == 6 else 0xFFFF << 32 | int(found)
+        half = value >> 64, value & 2**64 - 1
+        if address(*half).encode() == text:
+            halves[text] = half
+    lows = np.array([low for _, low in halves.values()], np.uint64).view(np.int64)
+    hosts: set[tuple[int, int]] = set()
+    for high, low in ((A_HIGH, A_LOW), (B_HIGH, B_LOW)):
+        some = flows[np.isin(flows[:, low], lows)]
+        pairs = zip(some[:, high].tolist(), some[:, low].tolist(), strict=True)
+        hosts.update((first % 2**64, last % 2**64) for first, last in pairs)
+    return frozenset(text for text, half in halves.items() if half in hosts)
 
 
 def _scan(path: Path, pages: mmap.mmap, out: npt.NDArray[np.uint8], texts: Texts) -> None:
