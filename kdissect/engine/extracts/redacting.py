@@ -158,6 +158,7 @@ class _Redaction:
         size = self.stream.tell()
         self.stream.truncate(size)
         self.places = Places()
+        self.names = self.names[:0].copy()  # after a scan of a network as large as all else, and not needed any more
         self._seal(out[:size])
         self.pages.flush()
         self.stream.seek(size)
