@@ -189,8 +189,14 @@ class Stages:
 
             out["transactions"] = transactions(out)
         if needs.finds:
+            from kdissect.analysis.deliveries.first_deliveries import FirstRows
             from kdissect.analysis.findings import findings, limits, of_topics
 
+            if not needs.delivers:
+                first = FirstRows()
+                first.take(out)
+                first.add("connections", out["connections"])
+                out["deliveries"] = first.deliveries()
             evidence = {name: of_topics(table, self._topics) for name, table in out.items()}
             looked = findings(evidence, limits(self.slow))
             out["findings"] = looked.findings

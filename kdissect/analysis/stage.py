@@ -153,7 +153,8 @@ class Stage:
     @property
     def fed(self) -> frozenset[str]:
         """Those of `tables` that `feed` works on; findings read further ones."""
-        return frozenset(name for reader in self._readers if reader is not readers.FINDINGS for name in reader.tables)
+        others = {readers.FINDINGS.name} | (set() if self.delivers else {readers.DELIVERIES.name})
+        return frozenset(name for reader in self._readers if reader.name not in others for name in reader.tables)
 
     @property
     def messages(self) -> dict[tuple[int, int], frozenset[str]]:
@@ -180,7 +181,7 @@ class Stage:
             (self.budgets, readers.BUDGET),
             (By.BUDGET in self._wanted, readers.BUDGET_TOPICS),
             (self.traffic, readers.TOPIC_TRAFFIC),
-            (self.delivers, readers.DELIVERIES),
+            (self.delivers or self.finds, readers.DELIVERIES),
             (self.transacts, readers.TRANSACTIONS),
             (self.traces, readers.TRACED),
         )

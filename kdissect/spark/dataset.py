@@ -27,6 +27,7 @@ from kdissect.spark.time_spans import in_spans, span_ends
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.readers import DELIVERIES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -281,7 +282,18 @@ class Dataset(Mapping[str, "DataFrame"]):
         sift = partial(analysing.sift, plan=self.plan, names=self.names)
         others = decoded.where(decoded["table"].isin([name for name in analysing.DECODED if self._has(name)]))
         rows = rows.unionByName(others.mapInArrow(sift, spark_schema(STAGED))).unionByName(self._committed)
-        return rows.persist(StorageLevel.DISK_ONLY)
+        return rows.unionByName(self._delivered).persist(StorageLevel.DISK_ONLY)
+
+    @property
+    def _delivered(self) -> DataFrame:
+        """Staged rows of the deliveries that findings look at."""
+        decoded = self._decoded
+        rows = decoded.where(decoded["table"].isin([name for name in DELIVERIES.tables if self._has(name)]))
+        counted = rows.where("table = 'record_batches'").mapInArrow(analysing.count_batches, spark_schema(STAGED))
+        until = analysing.end_of_first((at, size) for at, size in counted.select("at", "lot").collect())
+        first = rows.mapInArrow(partial(analysing.keep_until, until=until), spark_schema(STAGED)).repartition(1)
+        deliver = partial(analysing.deliver, plan=self.plan, names=self.names)
+        return first.mapInArrow(deliver, spark_schema(STAGED))
 
     def _summed(self, name: str) -> DataFrame:
         analysed, decoded = self._analysed, self._decoded

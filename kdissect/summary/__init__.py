@@ -14,6 +14,7 @@ from kdissect.summary.gathering import GROUPINGS, WANTED, Summarizer, summarize
 from kdissect.summary.model import (
     BrokerLine,
     ClientLine,
+    DeliveryLine,
     ErrorLine,
     LatencyLine,
     Pace,
@@ -28,6 +29,7 @@ __all__ = [
     "WANTED",
     "BrokerLine",
     "ClientLine",
+    "DeliveryLine",
     "ErrorLine",
     "LatencyLine",
     "Pace",

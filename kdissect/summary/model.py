@@ -103,6 +103,24 @@ class TopicLine(NamedTuple):
     partitions; None where no answer told."""
 
 
+class DeliveryLine(NamedTuple):
+    """What the record batches of one topic waited for on their way to one reader; followers have no line."""
+
+    topic: str | None
+    """Its name, or its id where no name is known."""
+    reader: str | None
+    """The group, else the client id."""
+    deliveries: int
+    p50_ms: float
+    """From the Produce request's first byte to the last byte of the answer that gave it to the reader."""
+    p99_ms: float
+    max_ms: float
+    waited_for: str
+    """What most of the time of all of them was spent on, as in the table `deliveries`; the producer's buffer counts."""
+    waited_share: float
+    """Its share of that time."""
+
+
 class SessionLine(NamedTuple):
     """Fetch sessions of one broker."""
 
@@ -174,6 +192,10 @@ class Summary:
     captures too large for it."""
     topics: list[TopicLine] | None = None
     """Topics that clients write and read, those with most bytes first; None where they were not counted."""
+    deliveries: list[DeliveryLine] = dataclasses.field(default_factory=list)
+    """By topic and reader, the slowest 99th percentile first."""
+    deliveries_of: int | None = None
+    """Record batches that deliveries come from, the first ones, where the capture has more; None for all."""
 
     @property
     def judged(self) -> int:

@@ -292,7 +292,7 @@ class TableBuilder:
     def keep(self, columns: Mapping[str, list[str]], whole: TableBuilder) -> None:
         """Of record sets make rows for these columns from here on, and as many as `whole`, which learns from here what
         was sent, has room for."""
-        self._recorder.full = whole._recorder.full
+        self._recorder.agree(whole._recorder)
         if self.columns is not columns:
             self.columns = dict(columns)
             self._recorder.narrow(self.columns)

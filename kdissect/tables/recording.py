@@ -21,7 +21,7 @@ from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets.batches import Batches, doubtful, walk
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
-from kdissect.tables.declaration.readers import FIRST_REQUESTS, ONE_BATCH_IN
+from kdissect.tables.declaration.readers import FIRST_BATCHES, FIRST_REQUESTS, ONE_BATCH_IN
 from kdissect.tables.nest import Int64s
 from kdissect.tables.order import order
 from kdissect.tables.recordsets import (
@@ -64,8 +64,8 @@ class Reading:
     only_traced: bool = False
     """Rows of `records` without a trace context are dropped as soon as they are read."""
     evidence: bool = False
-    """Of `record_batches` only what findings look at is wanted: what was written within transactions, and what may have
-    been sent twice."""
+    """Of `record_batches` only what findings look at is wanted: the first ones, what was written within transactions,
+    and what may have been sent twice."""
     most_sent: int | None = None
     """The table `producers` holds no more than about so many batches, the first ones."""
     limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
@@ -108,6 +108,10 @@ class Recorder:
         self._count = 0
         self.full = False
         """Whether enough is known of what producers sent."""
+        self._walked = 0
+        """Batches that were walked, as far as anybody counts them."""
+        self.sampling = False
+        """Whether the first FIRST_BATCHES batches were walked: of later ones evidence may be enough."""
         self._block: Block | None = None
         self._sets: RecordSets | None = None
         self._batches: Batches | None = None
@@ -175,7 +179,8 @@ class Recorder:
             measure(batches)
         if self._listed and "record_batches" in columns:
             names = columns["record_batches"]
-            picked = _evidence(block, sets, batches) if reading.evidence else None
+            picked = _evidence(block, sets, batches) if reading.evidence and self.sampling else None
+            self._walked += len(batches)
             found = batches.table(["owner", *names], picked)
             yield "record_batches", record_rows("record_batches", block, sets, found, names)
         if self._followed:
@@ -238,12 +243,18 @@ class Recorder:
     def block_ended(self) -> None:
         """A block is done, in all its parts."""
         self.full = self.reading.most_sent is not None and self._count >= self.reading.most_sent
+        self.sampling = self._walked >= FIRST_BATCHES
+
+    def agree(self, whole: Recorder) -> None:
+        """Make as many rows from here on as one that learns from this one does."""
+        self.full, self.sampling = whole.full, whole.sampling
 
     def learn(self, other: Recorder) -> None:
-        """Take over what producers sent by another part of the same block, which is done."""
+        """Take over what producers sent by another part of the same block, which is done, and its count of batches."""
         self._sent += other._sent
         self._count += other._count
-        other._sent, other._count = [], 0
+        self._walked += other._walked
+        other._sent, other._count, other._walked = [], 0, 0
         self.block_ended()
 
     def sent(self) -> pa.Table | None:

@@ -28,6 +28,7 @@ from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
 from kdissect.spark.stages.resolving import Names, put_together, resolved_rows
 from kdissect.tables.declaration import columns_of
+from kdissect.tables.declaration.readers import DELIVERIES
 from kdissect.tables.recording import Reading
 
 NO_CAPTURES = ("field_empty.pcap", "field_half_header.pcap", "field_wrong_magic.pcap")
@@ -162,6 +163,8 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]], sp
             batches = [_batch([row]) for row in made if row.table in (*evidence, COMMITS)] + [
                 _batch([row]) for row in sifted
             ]
+            first = [_batch([row]) for row in staged if row.table in DELIVERIES.tables]
+            batches += [_batch([row]) for row in _listed(analysing.deliver(first, plan, names))]
             quality = outcome.tables.get("capture_quality")
             out[name] = pa.Table.from_batches(analysing.find(batches, plan, names, quality), schema)
             continue

@@ -129,7 +129,8 @@ def finding(
     columns = {name: whole[name].cast(SCHEMAS[table].field(name).type) for name in found.columns}
     begins = [name for name in (TIME_KEY, "request_first_at", "requested_at") if name in whole.column_names]
     spans = TABLES[table].when
-    extra = [name for name in ("exchange_id", *begins, *spans) if name in whole.column_names]
+    names_of_rows = [name for name in ("exchange_id", "fetch_exchange_id") if name in whole.column_names][:1]
+    extra = [*names_of_rows, *(name for name in (*begins, *spans) if name in whole.column_names)]
     for name in extra:
         columns[name] = whole[name].cast(pa.int64() if name == TIME_KEY else SCHEMAS[table].field(name).type)
     rows = pa.table(columns).filter(found.expression)
@@ -139,11 +140,11 @@ def finding(
         about.setdefault("first_at", _extreme(rows, spans, earliest))
         about.setdefault("last_at", _extreme(rows, spans, latest))
     first = None
-    if "exchange_id" in extra:
-        by = next((name for name in (*begins, *spans) if name in extra), None)
+    for name in names_of_rows:
+        by = next((time for time in (*begins, *spans) if time in extra), None)
         if by is not None:
-            rows = rows.sort_by([(by, "ascending"), ("exchange_id", "ascending")])
-        first = rows["exchange_id"][0].as_py()
+            rows = rows.sort_by([(by, "ascending"), (name, "ascending")])
+        first = rows[name][0].as_py()
     about.setdefault("cause", KINDS[kind].cause)
     return [_write(Finding(kind, severity, "", table, condition, rows.num_rows, first, **about), values or {}, case)]
 

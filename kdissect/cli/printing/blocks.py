@@ -22,6 +22,8 @@ READ_SHARE = 0.5
 """Where fewer than this share of the exchanges could be judged, no errors means that errors are unknown."""
 KNOWN_SHARE = 0.95
 """Where fewer could be judged, there may be more errors than were counted; a few are always still under way."""
+LATE_MS = 1000.0
+"""Of the 99th percentile of deliveries: what people call late, see `Limits.slow_ms`."""
 MEANINGS = {
     "missing_bytes": "bytes that were sent and never captured",
     "resynchronised": "the next frame's place was lost and found again",
@@ -375,6 +377,33 @@ def topics(summary: Summary, width: int) -> Block:
     ]
     block = _table(grid(headers, rows, width), 1, "{} more: kdissect traffic", 0)
     return block._replace(spare=True)
+
+
+def deliveries(summary: Summary, width: int) -> Block:
+    """How long records took to their readers, and what they waited for, by topic and reader: where all took less than
+    LATE_MS only if there is room."""
+    sample = "" if summary.deliveries_of is None else f" (first {words.count(summary.deliveries_of)} batches)"
+    headers = [
+        Header("Records of", style="cyan"),
+        Header("to"),
+        Header("batches", right=True, drop=2),
+        Header("p50", right=True),
+        Header("p99", right=True),
+        Header("max", right=True, drop=1),
+        Header("waited for" + sample),
+    ]
+    rows = [
+        [
+            line.topic or "-",
+            line.reader or "-",
+            words.count(line.deliveries),
+            *(words.milliseconds(ms) for ms in (line.p50_ms, line.p99_ms, line.max_ms)),
+            f"{line.waited_for} ({line.waited_share:.0%})",
+        ]
+        for line in summary.deliveries
+    ]
+    block = _table(grid(headers, rows, width), 2, "{} more: kdissect hops", 1, leaves=3)
+    return block._replace(spare=all(line.p99_ms < LATE_MS for line in summary.deliveries))
 
 
 def brokers(summary: Summary, width: int) -> Block:

@@ -60,6 +60,7 @@ def render(
             blocks.budget(summary, width),
             blocks.pace(summary, width, local=local, plain=plain),
             blocks.errors(summary, width),
+            blocks.deliveries(summary, width),
             blocks.topics(summary, width),
             blocks.brokers(summary, width),
             blocks.quality(summary, width),

@@ -17,6 +17,7 @@ from kdissect.engine.analysed_run import AnalysedRun, LateNames
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.engine.settings import Settings
 from kdissect.summary import Summarizer, Summary
+from kdissect.summary.delivery_lines import delivery_lines
 from kdissect.summary.spending import Spending
 from kdissect.summary.topic_traffic_lines import READS, TopicTraffic
 from kdissect.tables.declaration import TABLES
@@ -105,6 +106,7 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
         still = counted if spending.full else _together(wanted, BUDGET.tables)
         if evidence.full and still_read != still:
             still_read = still
+            evidence.first.end()
             run.narrow(still, READS)
     for capture in captures:
         capture.read_apart()  # its window, of some 100 MB, is not needed any more
@@ -114,9 +116,13 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
             gathered.feed(name, batch)
         evidence.add(name, table)
         spending.take({name: table})
-    gathered.feed_found(findings(evidence.tables(settings.topics), limits(settings.slow)))
+    tables = evidence.tables(settings.topics)
+    gathered.feed_found(findings(tables, limits(settings.slow)))
     summary = gathered.finish(None if evidence.whole else evidence.exchanges)
-    summary = replace(summary, topics=traffic.lines())
+    summary = replace(
+        summary, topics=traffic.lines(), deliveries=delivery_lines(tables["deliveries"]),
+        deliveries_of=None if evidence.first.whole else evidence.first.batches,
+    )  # fmt: skip
     # Of clients, brokers or topics that were asked for, others' exchanges are missing: who stood still would not show.
     return summary if settings.selection else replace(summary, budget=spending.of(summary))
 

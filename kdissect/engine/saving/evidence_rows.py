@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.findings import limits, of_topics, select_evidence
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import TABLES
@@ -30,6 +31,8 @@ class Evidence:
         """Nothing was left out."""
         self.exchanges = 0
         """Exchanges among which evidence was looked for."""
+        self.first = FirstRows()
+        """Rows that deliveries are made of."""
         self._rows = 0
         self._parts: dict[str, list[pa.Table]] = {}
 
@@ -40,6 +43,7 @@ class Evidence:
 
     def take(self, part: dict[str, pa.Table]) -> None:
         """Keep the rows and columns that findings read, as long as there is room."""
+        self.first.take(part)
         there = [name for name in READ if name in part and part[name].num_rows]
         names = [name for name in there if not TABLES[name].made.analysis]
         if not self.full:
@@ -63,6 +67,7 @@ class Evidence:
 
     def add(self, name: str, table: pa.Table) -> None:
         """Keep what findings read of a piece of a table that is made at the end; of connections as many, too."""
+        self.first.add(name, table)
         if name in READ and table.num_rows:
             parts = self._parts.setdefault(name, [])
             if name != "connections" or sum(part.num_rows for part in parts) < self.most:
@@ -71,9 +76,11 @@ class Evidence:
                 self.whole = False
 
     def tables(self, topics: Sequence[str] = ()) -> dict[str, pa.Table]:
-        """What was kept, by table, in order; of tables that name topics, rows of these topics."""
+        """What was kept, by table, in order, and the deliveries of the first record batches; of tables that name
+        topics, rows of these topics. To be called once."""
         out = {}
         for name, parts in self._parts.items():
             table = order(name, unified(pa.concat_tables(parts, promote_options="permissive")))
             out[name] = of_topics(table, topics)
+        out["deliveries"] = of_topics(self.first.deliveries(), topics)
         return out

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
+from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.findings import findings, limits, select_evidence
@@ -45,6 +46,7 @@ from kdissect.tables.declaration.readers import (
     BUDGET_TOPICS,
     DELIVERIES,
     FINDINGS,
+    FIRST_BATCHES,
     TOPIC_TRAFFIC,
     TRACED,
     TRANSACTIONS,
@@ -61,7 +63,7 @@ EVIDENCE = "evidence of "
 DECODED = tuple(
     SENT if TABLES[name].made is By.SENT else name
     for name in FINDINGS.tables
-    if name not in MADE and name != COMMITS and TABLES[name].made is not By.LEARNED
+    if name not in MADE and name != COMMITS and TABLES[name].made not in (By.LEARNED, By.DELIVERIES)
 )
 """Staged tables that findings read as they were decoded."""
 log = logging.getLogger("kdissect.spark")
@@ -335,6 +337,53 @@ def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Name
     tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
     tables |= {one: order(one, _joined(pieces)) for one, pieces in parts.items()}
     yield from shown(MAKERS[name](tables), SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
+
+
+def count_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Staged rows of `record_batches` to such rows without data: their first instant as `at`, their number as `lot`."""
+    for one in cells_of(batches):
+        table = opened(one.data)
+        at = pc.min(table[TIME_KEY]).as_py()
+        yield rows([one._replace(data=b"", at=ALWAYS if at is None else at, lot=table.num_rows)])
+
+
+def end_of_first(cells: Iterable[tuple[int, int]]) -> int | None:
+    """The instant up to which deliveries are made for findings; None for all. `cells`: `at` and `lot` of what
+    `count_batches` gives."""
+    count = 0
+    for at, size in sorted(cells):
+        if count >= FIRST_BATCHES:
+            return at
+        count += size
+    return None
+
+
+def keep_until(batches: Iterable[pa.RecordBatch], until: int | None) -> Iterator[pa.RecordBatch]:
+    """Those staged rows whose request began until this instant (microseconds, None: all)."""
+    for one in cells_of(batches):
+        table = opened(one.data)
+        if until is not None and TIME_KEY in table.column_names:
+            table = table.filter(pc.less_equal(table[TIME_KEY], until))
+        if table.num_rows:
+            yield rows([one._replace(data=cell(table))])
+
+
+def deliver(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """Staged rows, as they were decoded, of tables that deliveries are made of to staged rows of the evidence of
+    `deliveries`."""
+    first = FirstRows()
+    tables = {name: _joined(pieces) for name, pieces in _resolved(batches, plan, names).items()}
+    first.take(tables)
+    for name, table in tables.items():
+        first.add(name, table)
+    yield from delivered(first)
+
+
+def delivered(first: FirstRows) -> Iterator[pa.RecordBatch]:
+    """Staged rows of the evidence of `deliveries`."""
+    table = first.deliveries()
+    for begin, end in cut(table):
+        yield rows([Cell(EVIDENCE + "deliveries", "", cell(table.slice(begin, end - begin)), ALWAYS, 0)])
 
 
 def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

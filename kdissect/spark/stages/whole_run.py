@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
@@ -123,6 +124,7 @@ class Reading:
         self._columns = kept_columns(plan, () if straight is None else straight.tables)
         self._finds = "findings" in plan.tables
         self._evidence = 0
+        self._first = FirstRows()
         self._pieces = Pieces(plan.pieces) if plan.pieces else None
         self._stash = Stash(number, self._pieces)
         self._full: dict[str, set[str]] = {}
@@ -151,6 +153,8 @@ class Reading:
 
     def _rows(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
         for part in parts:
+            if self._finds:
+                self._first.take(part)
             for name, table in part.items():
                 if not TABLES[name].made.at_the_end and not isinstance(table, Codes):
                     yield from self._put(name, table)
@@ -160,6 +164,7 @@ class Reading:
             run.books.ledger.note(Kind.CAPTURE, name, why)
         for name, piece in run.books.pieces_at_the_end():
             table = run.builder.finished(name, [piece])
+            self._first.add(name, table)
             if TABLES[name].made is By.LEARNED:
                 small.setdefault(name, []).append(table)
             elif TABLES[name].made is not By.SENT:
@@ -168,6 +173,9 @@ class Reading:
         if sent is not None:
             yield from self._stash.take(SENT, sent)
         yield from self._stash.rest()
+        if self._finds:
+            for batch in analysing.delivered(self._first):
+                yield batch.set_column(ORIGIN, STAGED.field(ORIGIN), pa.array([self._number], pa.int32()))
         tables = {name: unified(pa.concat_tables(pieces, promote_options="none")) for name, pieces in small.items()}
         if "problems" in self._plan.tables:
             tables["problems"] = SCHEMAS["problems"].empty_table()  # those of captures are among the others

@@ -155,12 +155,16 @@ FINDINGS = reader(
     share_sessions="session_key broker group_id member_id opened_at closed_at refused redelivered lock_ms",
     capture_quality="measure value",
     topics="topic_id topic partitions source",
+    deliveries="fetch_exchange_id topic topic_id partition records group_id client_id is_follower broker "
+    "isolation_level produced_at delivered_at delivery_ms served_ms transfer_ms waited_for times",
 )
 """Of `record_batches` only what was written within transactions matters, what may have been sent twice, and a sample of
 what brokers may have rewritten."""
 ONE_BATCH_IN = 32
 """Of batches of the present format findings look at those whose first number is divisible by this, the first batch of
 every producer in every partition among them: what a broker does to one batch of a topic it does to all."""
+FIRST_BATCHES = 20_000
+"""Record batches whose deliveries findings and the first screen look at, the first ones: some 10,000 deliveries."""
 FIRST_REQUESTS = 100
 """Requests of a connection among which findings look for what had been sent before on another one: clients send first
 what waits (5 requests at most by default, max.in.flight.requests.per.connection; some clients have more)."""

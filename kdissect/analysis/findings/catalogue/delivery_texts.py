@@ -1,0 +1,55 @@
+"""Findings about deliveries: late records, and records that are given again."""
+
+from __future__ import annotations
+
+from kdissect.analysis.findings.catalogue.kind import Kind
+
+READER = {"reader": "[group {group}|client {client}|a client without an id]"}
+
+KINDS = {
+    "late_records": Kind(
+        cause="unknown",
+        rule=(
+            "A consumer group (else a client) was given 10 batches of a topic or more 1 s or more after they were "
+            "sent (`--slow`). It had begun to read the topic before they were sent. Medium where that is every tenth "
+            "batch that it was given of those, else info."
+        ),
+        headline="{who:list reader} got records of {name} up to {longest:ms} late",
+        sentence=(
+            "{who:list reader} got {batches:n} of {all:n} batches of topic {name} {late:ms} or more after they were "
+            "sent, since {since:clock}: half of them after {half:ms} or more, the slowest after {longest:ms}.[ All are "
+            "of {alone:?partition|partitions} {alone:list}; the topic's others were not late.] Of that time {share} "
+            "belongs to batches that waited most for[?for_reader: the reader: no fetch of it that could take them was "
+            "at the broker|?for_transaction: an open transaction|?for_replication: followers: the high watermark did "
+            "not pass them|?for_broker: the broker, where a fetch was waiting|?for_throttle: a quota|?for_network: the "
+            "network]."
+        ),
+        parts=READER,
+        advice="kdissect hops prints the way of each record, with the frames to open.",
+        needs="`deliveries` (delivery_ms, produced_at, waited_for, times)",
+        cannot_tell="lateness of batches whose Produce request was not captured.",
+        example="stories/slow_consumer",
+        other_causes=("client", "settings", "network"),
+    ),
+    "records_given_again": Kind(
+        cause="client",
+        rule=(
+            "Two answers or more gave the same batches to a consumer group: 10 batches of a topic or more, and every "
+            "tenth that it was given. Share groups do not count. Low where members joined the group meanwhile, else "
+            "info."
+        ),
+        headline="{who:list reader} was given {batches:#batch|batches} of {name} again",
+        sentence=(
+            "{who:list reader} was given {batches:n} of {all:n} batches ({records:#record}) of topic {name} again, up "
+            "to {most:times}.[?moved: Members joined it meanwhile: what had not been committed by then went to the "
+            "next member, or to the same one after a restart.][?alone: No member joined it meanwhile: its consumer "
+            "went back, or dropped what it had fetched ahead.]"
+        ),
+        parts=READER,
+        advice="Look at rebalances and restarts of the group, and commit what was worked on before partitions go away.",
+        needs="`deliveries` (times, records)",
+        cannot_tell="which of the records the application had worked on.",
+        example="lab/killed_aiokafka",
+    ),
+}
+"""By id."""

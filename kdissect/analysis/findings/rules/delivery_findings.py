@@ -1,0 +1,209 @@
+"""Findings about deliveries: groups that get records late, and groups that are given records again."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.phrases import time_text
+from kdissect.analysis.grouping import Groups, group
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, reals, times
+
+LEAST = 10
+"""Batches that were late, or given again: a few are a start, a pause or a move that other findings name."""
+SHARE = 0.1
+"""Of a reader's batches. Every tenth record late is what its users notice; below, it is told as information."""
+ON_TIME = 0.25
+"""Of what is called late: partitions whose 95th percentile is below are not late."""
+MOST = 10
+"""Readers and topics that get a line of their own; the worst first."""
+CAUSES = {"reader": "client", "throttle": "settings", "network": "network"}
+"""What records waited for -> whose fault that is, where it says so: a broker may wait for a disk or for another one,
+and whose the transaction was is not known here."""
+MOSTLY = 0.9
+"""Of the time of late batches, from which on what these waited for is the cause."""
+OF_THE_READER = ("reader", "throttle")
+"""What holds up one reader and not the others of its topic."""
+WAITED = ("network", "replication", "transaction", "reader", "broker", "throttle")
+
+
+class Reader(NamedTuple):
+    """A topic and who reads it; the group is None where it is not known."""
+
+    topic: str | None
+    topic_id: str | None
+    group_id: str | None
+    client_id: str | None
+
+    def named(self) -> dict[str, str | None]:
+        """What a text names it by."""
+        return {"group": self.group_id, "client": self.client_id}
+
+    def of_topic(self) -> str:
+        """The filter of its topic."""
+        return ev.equals("topic", self.topic) if self.topic is not None else ev.equals("topic_id", self.topic_id)
+
+    def itself(self) -> str:
+        """The filter of the reader; followers have neither its group nor its client id."""
+        if self.group_id is not None:
+            return ev.equals("group_id", self.group_id)
+        return ev.both("group_id is null", ev.equals("client_id", self.client_id))
+
+
+class _Deliveries:
+    """Deliveries to consumers and groups, by topic and reader."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        known = pc.invert(pc.fill_null(rows["is_follower"], False))
+        self.rows = rows.filter(known)
+        alone = pc.is_null(self.rows["group_id"])
+        client = self.rows["client_id"].cast(pa.string())
+        named = pc.if_else(alone, client, pa.scalar(None, pa.string()))
+        self.rows = self.rows.append_column("reader", named)
+        self.groups: Groups = group(self.rows, ["topic", "topic_id", "group_id", "reader"])
+
+    def reader(self, code: int) -> Reader:
+        return Reader(*(self.groups.keys[name][code].as_py() for name in self.groups.keys.column_names))
+
+    def only(self, column: str, rows: Int64s) -> str | None:
+        """The value of a column in these rows, None where there are several."""
+        values = pc.unique(self.rows[column].cast(pa.string()).take(pa.array(rows)))
+        return values[0].as_py() if len(values) == 1 else None
+
+
+@finder(deliveries=EVERY_ROW)
+def late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Records that readers got late although they had begun to read the topic before these were sent. Readers of a
+    topic that waited for the same are told together, unless they waited for themselves or their quotas."""
+    found = _Deliveries(ev.get(tables, "deliveries"))
+    rows = found.rows
+    took, sent, code = reals(rows, "delivery_ms"), times(rows, "produced_at"), found.groups.code
+    begun = _begun(found, took)
+    fair = ~np.isnan(took) & (sent >= begun[code]) & (sent != NULL_TIME)
+    slow = fair & (took >= limits.slow_ms)
+    counts, every = found.groups.count(slow), found.groups.count(fair)
+    together: dict[tuple[str | None, Reader, bool, int | None], list[int]] = {}
+    for one in np.argsort(-found.groups.total(np.where(slow, took, 0)), kind="stable").tolist():
+        if counts[one] >= LEAST:
+            waited = _largest(rows, np.flatnonzero(slow & (code == one)), took)[0]
+            reader, felt = found.reader(one), bool(counts[one] >= SHARE * every[one])
+            own = one if waited in OF_THE_READER else None
+            together.setdefault((waited, reader._replace(group_id=None, client_id=None), felt, own), []).append(one)
+    made: list[ev.Finding] = []
+    for (waited, place, felt, _), codes in list(together.items())[:MOST]:
+        if waited is None:
+            continue
+        readers = [found.reader(one) for one in codes]
+        of = np.isin(code, codes)
+        mine, all_of_it = np.flatnonzero(slow & of), np.flatnonzero(fair & of)
+        share = _largest(rows, mine, took)[1]
+        values: dict[str, Any] = {
+            "who": [one.named() for one in readers], "batches": len(mine), "all": len(all_of_it),
+            "late": limits.slow_ms, "half": float(np.median(took[mine])), "longest": float(took[mine].max()),
+            "share": f"{share:.0%}", "since": int(sent[mine].min()), "name": place.topic or place.topic_id,
+            "alone": _late_partitions(rows, mine, all_of_it, took, limits.slow_ms), f"for_{waited}": True,
+        }  # fmt: skip
+        condition = ev.both(
+            place.of_topic(), _any(sorted({one.itself() for one in readers})),
+            f"delivery_ms >= {limits.slow_ms:g}", f"produced_at >= '{_moment(int(begun[codes].min()))}'",
+        )  # fmt: skip
+        made += ev.finding(
+            tables, "late_records", ev.MEDIUM if felt else ev.INFO, "deliveries", condition, values,
+            cause=CAUSES.get(waited, "unknown") if share >= MOSTLY else "unknown",
+            client_id=found.only("client_id", mine) if waited in OF_THE_READER else None,
+            group_id=found.only("group_id", mine), topic=place.topic, broker=found.only("broker", mine),
+        )  # fmt: skip
+    return made
+
+
+def _begun(found: _Deliveries, took: npt.NDArray[np.float64]) -> Int64s:
+    """By reader and topic when its first fetch arrived that took records; microseconds."""
+    rows = found.rows
+    way = (reals(rows, "served_ms") + reals(rows, "transfer_ms")) * MILLI
+    known = ~np.isnan(took)
+    asked = times(rows, "delivered_at")[known] - way[known].astype(np.int64)
+    begun = np.full(len(found.groups), np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(begun, found.groups.code[known], asked)
+    return begun
+
+
+def _largest(rows: pa.Table, mine: Int64s, took: npt.NDArray[np.float64]) -> tuple[str | None, float]:
+    """What deliveries waited for most, by their time, and its share of it. What passed before the request does not
+    count; None where that is all."""
+    codes, values = encoded(rows["waited_for"].take(pa.array(mine)).combine_chunks())
+    spent = np.bincount(codes + 1, weights=took[mine], minlength=len(values) + 1)[1:]
+    ranked = [(spent[at], name) for at, name in enumerate(values) if name in WAITED and spent[at] > 0]
+    if not ranked:
+        return None, 0.0
+    most, name = max(ranked)
+    return str(name), float(most / took[mine].sum())
+
+
+def _late_partitions(
+    rows: pa.Table, mine: Int64s, all_of_it: Int64s, took: npt.NDArray[np.float64], late_ms: float
+) -> list[str]:
+    """The partitions that were late, where others of the topic have as many deliveries and were not; else none."""
+    partition = ints(rows, "partition")
+    slow = np.unique(partition[mine])
+    others = np.setdiff1d(partition[all_of_it], slow)
+    calm = [
+        one for one in others.tolist()
+        if (of := all_of_it[partition[all_of_it] == one]).size >= LEAST
+        and np.quantile(took[of], 0.95) < ON_TIME * late_ms
+    ]  # fmt: skip
+    return [str(one) for one in slow.tolist()] if len(calm) and len(calm) == len(others) else []
+
+
+def _joins(groups: pa.Table, limits: Limits) -> Any:
+    """Members that join a group."""
+    return pc.equal(groups["event"].cast(pa.string()), "join")
+
+
+@finder(deliveries=EVERY_ROW, groups=_joins)
+def given_again(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Batches that more than one answer gave to a consumer group. Share groups are given records again by design. Only
+    where members joined meanwhile somebody else may have worked on them before."""
+    found = _Deliveries(ev.get(tables, "deliveries"))
+    rows, code, joins = found.rows, found.groups.code, ev.get(tables, "groups")
+    fetched: Flags = np.asarray(pc.is_valid(rows["isolation_level"]))
+    again = fetched & (ints(rows, "times") > 1) & np.asarray(pc.is_valid(rows["group_id"]))
+    counts, every = found.groups.count(again), found.groups.count(fetched)
+    made: list[ev.Finding] = []
+    for one in np.argsort(-counts, kind="stable").tolist()[:MOST]:
+        if counts[one] < max(LEAST, SHARE * every[one]):
+            continue
+        mine = np.flatnonzero(again & (code == one))
+        reader = found.reader(one)
+        joined = times(joins, "at")[ev.equal(joins, "group_id", str(reader.group_id))]
+        moved = bool((joined > times(rows, "delivered_at")[mine].min()).any())
+        values = {
+            "who": [reader.named()], "batches": int(counts[one]), "all": int(every[one]),
+            "records": int(ints(rows, "records", 0)[mine].sum()), "most": int(ints(rows, "times")[mine].max()),
+            "name": reader.topic or reader.topic_id, "moved": moved, "alone": not moved,
+        }  # fmt: skip
+        made += ev.finding(
+            tables, "records_given_again", ev.LOW if moved else ev.INFO, "deliveries",
+            ev.both(reader.of_topic(), reader.itself(), "times > 1"), values,
+            client_id=found.only("client_id", mine), group_id=reader.group_id, topic=reader.topic,
+        )  # fmt: skip
+    return made
+
+
+def _any(conditions: list[str]) -> str:
+    """Any of the conditions."""
+    return conditions[0] if len(conditions) == 1 else "(" + " or ".join(f"({one})" for one in conditions) + ")"
+
+
+def _moment(at: int) -> str:
+    """An instant as a filter writes it."""
+    return time_text(int(at), "%Y-%m-%d %H:%M:%S") + f".{int(at) % 1_000_000:06d}"
+
+
+FINDERS = (late, given_again)

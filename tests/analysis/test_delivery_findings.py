@@ -1,0 +1,162 @@
+"""Findings about deliveries at their edges, and the first rows that they, and the first screen, are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import kdissect
+from kdissect.analysis.deliveries.delivery_rows import deliveries
+from kdissect.analysis.deliveries.delivery_summary import summarise
+from kdissect.analysis.deliveries.first_deliveries import FirstRows
+from kdissect.analysis.findings import findings
+from kdissect.tables.declaration.model import TIME_KEY
+from kdissect.tables.declaration.readers import DELIVERIES
+from tests.analysis.wire import made
+from tests.conftest import CAPTURES
+
+START, SECOND = 1_700_000_000_000_000, 1_000_000
+SLOW = CAPTURES / "stories" / "slow_consumer.pcap.zst"
+
+
+def delivery(n: int, took_ms: float, **more: Any) -> dict[str, Any]:
+    """The n-th delivery: sent n tenths of a second after the first."""
+    sent = START + n * SECOND // 10
+    row = {
+        "fetch_exchange_id": f"{1:016x}:{n}", "topic": "t", "partition": 0, "records": 2, "group_id": "g",
+        "client_id": "c", "is_follower": False, "isolation_level": 0, "produced_at": sent,
+        "delivered_at": sent + round(took_ms * 1000), "delivery_ms": took_ms, "transfer_ms": 0.1,
+        "served_ms": 60.0 if took_ms < 100 else 0.5,
+        "waited_for": "reader", "times": 1, "broker": "1",
+    }  # fmt: skip
+    return row | more
+
+
+def found(rows: Sequence[dict[str, Any]], joined: Sequence[int] = ()) -> list[dict[str, Any]]:
+    """Findings in deliveries; `joined`: when members joined group g."""
+    members = [{"event": "join", "group_id": "g", "at": at, "exchange_id": f"{2:016x}:1"} for at in joined]
+    rows_of: list[dict[str, Any]] = findings(
+        {"deliveries": made("deliveries", list(rows)), "groups": made("groups", members)}
+    ).findings.to_pylist()
+    return rows_of
+
+
+def steady(late: int, on_time: int, **more: Any) -> list[dict[str, Any]]:
+    """A delivery on time, so many late ones, then others on time."""
+    took = [5.0, *[2000.0] * late, *[5.0] * (on_time - 1)]
+    return [delivery(n, ms, **more) for n, ms in enumerate(took)]
+
+
+def test_ten_late_batches_are_told_and_nine_are_not() -> None:
+    assert found(steady(9, 10)) == []
+    [one] = found(steady(10, 10))
+    assert (one["id"], one["severity"], one["cause"]) == ("late_records", "medium", "client")
+    assert (one["group_id"], one["client_id"], one["topic"], one["count"]) == ("g", "c", "t", 10)
+    assert "Group g got 10 of 20 batches of topic t 1.0 s or more" in one["text"]
+    assert "waited most for the reader" in one["text"]
+
+
+def test_few_of_many_are_information() -> None:
+    [one] = found(steady(10, 91))
+    assert one["severity"] == "info"
+
+
+def test_records_from_before_the_reader_came_are_not_late() -> None:
+    """It reads what was sent in two seconds, all at once, 5 s later."""
+    assert found([delivery(n, 5000.0 - n * 100) for n in range(20)]) == []
+
+
+def test_what_waits_for_a_follower_is_told_once_for_all_readers_and_blames_none() -> None:
+    late = [
+        row for group in ("g", "h") for row in steady(10, 10, group_id=group, client_id=group, waited_for="replication")
+    ]
+    [one] = found(late)
+    assert one["cause"] == "unknown"
+    assert one["count"] == 20
+    assert (one["group_id"], one["client_id"]) == (None, None)
+    assert "group g and group h got 20 of 40" in one["text"].replace("Group", "group")
+
+
+def test_readers_that_waited_for_themselves_are_told_one_by_one() -> None:
+    late = [row for group in ("g", "h") for row in steady(10, 10, group_id=group, client_id=group)]
+    assert sorted(one["group_id"] for one in found(late)) == ["g", "h"]
+
+
+def test_a_cause_stands_behind_nearly_all_of_the_time() -> None:
+    rows = steady(10, 10)
+    [one] = found([*rows[:9], *(row | {"waited_for": "throttle"} for row in rows[9:])])
+    assert one["cause"] == "unknown"
+
+
+def test_a_late_partition_is_named_where_its_siblings_are_not_late() -> None:
+    rows = [*steady(10, 1, partition=3), *steady(0, 20, partition=1)]
+    [one] = found(rows)
+    assert "All are of partition 3; the topic's others were not late." in one["text"]
+    slower = [row | {"delivery_ms": 800.0} if row["partition"] == 1 else row for row in rows]
+    [one] = found(slower)
+    assert "All are of" not in one["text"]
+
+
+def test_followers_are_no_readers() -> None:
+    assert found(steady(10, 10, is_follower=True)) == []
+
+
+@pytest.mark.parametrize(
+    ("joined", "severity"), [((), "info"), ((START - SECOND,), "info"), ((START + SECOND,), "low")]
+)
+def test_batches_that_are_given_again(joined: tuple[int, ...], severity: str) -> None:
+    rows = [delivery(n, 5.0, times=2 if n % 2 else 1) for n in range(20)]
+    [one] = found(rows, joined)
+    assert (one["id"], one["severity"], one["count"]) == ("records_given_again", severity, 10)
+    assert "10 of 20 batches (20 records)" in one["text"]
+    assert ("Members joined it meanwhile" in one["text"]) == (severity == "low")
+
+
+def test_share_groups_are_given_records_again_by_design() -> None:
+    assert found([delivery(n, 5.0, times=2, isolation_level=None) for n in range(20)]) == []
+
+
+def with_times(tables: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    """The tables with the helper column that rows of exchanges have in a run."""
+    exchanges = tables["exchanges"]
+    at = dict(
+        zip(exchanges["exchange_id"].to_pylist(), exchanges["request_first_at"].cast("int64").to_pylist(), strict=True)
+    )
+    return {
+        name: table.append_column(TIME_KEY, pa.array([at[one] for one in table["exchange_id"].to_pylist()], pa.int64()))
+        if "exchange_id" in table.column_names else table
+        for name, table in tables.items()
+    }  # fmt: skip
+
+
+def test_the_first_batches_alone_are_kept() -> None:
+    tables = kdissect.open(SLOW).tables({name: list(columns) for name, columns in DELIVERIES.tables.items()})
+    some, every = FirstRows(200), FirstRows()
+    for rows in (some, every):
+        rows.take(with_times(tables))
+        rows.add("connections", tables["connections"])
+    assert every.whole
+    assert not every.full
+    table = deliveries(tables)
+    assert every.deliveries().equals(table)
+    assert some.full
+    assert not some.whole
+    assert 200 <= some.batches < 210
+    first = some.deliveries()
+    assert 50 < first.num_rows < 200
+    known = set(zip(*(table[name].to_pylist() for name in ("topic", "partition", "base_offset")), strict=True))
+    assert known >= set(zip(*(first[name].to_pylist() for name in ("topic", "partition", "base_offset")), strict=True))
+
+
+def test_the_first_screen_says_what_the_table_says() -> None:
+    for path in (SLOW, CAPTURES / "deliveries" / "held_up.pcap.zst"):
+        summary = kdissect.open(path).summary()
+        table = kdissect.open(path).table("deliveries")
+        rows = summarise(table.filter(pc.invert(table["is_follower"])))
+        shown = [line._asdict() for line in summary.deliveries]
+        assert pa.Table.from_pylist(shown).equals(rows.select(list(shown[0])))
+        assert summary.deliveries_of is None
