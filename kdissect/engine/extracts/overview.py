@@ -24,8 +24,9 @@ from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.declaration.readers import BUDGET, FIRST_SCREEN, FIRST_SCREEN_COUNTS
 
-HELD_BACK = 100_000
-"""Rows held back until names are known: some tens of MB. Of a smaller capture every name is known."""
+HELD_BACK = 120_000
+"""Rows held back until names are known, those of the first record batches among them: some tens of MB. Of a smaller
+capture every name is known."""
 EVIDENCE = 150_000
 """Rows that findings are looked for in (exchanges in which something stands out, fetches and partitions), and
 connections: some 30 MB. What comes after them in a larger capture is counted everywhere else on the screen; the table
