@@ -13,6 +13,7 @@ import pytest
 import kdissect
 from kdissect.problems import UsageError
 from kdissect.spark.source import packet_rows
+from kdissect.spark.source.registration import PUSHDOWN
 from kdissect.tables.declaration import SCHEMAS
 
 spark_only = [
@@ -113,20 +114,55 @@ class TestOnSpark:
             read.load(str(captures / "base_tiny.pcap"))
 
     def test_filters_are_pushed_down(self, spark: Any, captures: Path) -> None:
+        paths = [str(captures / "base.pcap"), str(captures / "base_tiny.pcap")]
+        frame = spark.read.format("kdissect").option("columns", "capture,file,at,frame").load(paths)
+        times = sorted(table("packets", captures / "base.pcap")["at"].to_pylist())
+        middle = times[len(times) // 2]
+        base = frame.where(frame["capture"] == "base.pcap")
+        some = base.where(frame["at"] >= middle)
+        assert some.rdd.getNumPartitions() == 1
+        counts = {
+            sign: base.where(f"at {sign} timestamp '{middle.isoformat()}'").count()
+            for sign in ("<", "<=", "=", ">", ">=")
+        }
+        assert counts == {
+            "<": sum(time < middle for time in times), "<=": sum(time <= middle for time in times),
+            "=": times.count(middle), ">": sum(time > middle for time in times),
+            ">=": sum(time >= middle for time in times),
+        }  # fmt: skip
+        assert base.where("frame % 2 = 0 and frame <= 7").count() == 3
+
+    def test_filters_of_tables_are_pushed_down(self, spark: Any, captures: Path, equal: Any) -> None:
+        path = str(captures / "k4_session_eviction.pcap")
+        read = spark.read.format("kdissect").option("table", "fetches").option("per_capture", True)
+        local = kdissect.open(path).table("fetches")
+        begins = sorted(one for one in local["requested_at"].to_pylist() if one is not None)
+        middle = begins[len(begins) // 2].isoformat(sep=" ").replace("+00:00", "")
+        condition = f"requested_at >= '{middle}' and broker = '1' and client_id in ('ev-consumer-2', 'it''s nobody')"
+        texts = condition.replace(f"'{middle}'", f"timestamp '{middle}'")
+        wanted = kdissect.open(path).table("fetches", where=condition)
+        assert 0 < wanted.num_rows < local.num_rows / 4
+        found = read.load(path).where(texts + " and length(exchange_id) > 3")
+        equal({"fetches": found.toArrow()}, {"fetches": wanted})
+        plan = found._jdf.queryExecution().explainString(
+            spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
+        )
+        pushed = next(line for line in plan.splitlines() if "PushedFilters" in line)
+        assert "EqualTo(broker,1)" in pushed
+        assert "GreaterThanOrEqual(requested_at," in pushed
+        assert read.load([path, str(captures / "base.pcap")]).where("capture = 'base.pcap'").rdd.getNumPartitions() == 1
+        assert read.load(path).where("requested_at is null").count() == len(local) - len(begins)
+
+    def test_no_filter_is_pushed_down_where_the_session_says_so(self, spark: Any, captures: Path) -> None:
         from kdissect.spark import register
 
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        spark.conf.set(PUSHDOWN, "false")
         try:
             register(spark)
-            frame = spark.read.format("kdissect").option("columns", "capture,file,at,frame")
-            frame = frame.load([str(captures / "base.pcap"), str(captures / "base_tiny.pcap")])
-            times = sorted(table("packets", captures / "base.pcap")["at"].to_pylist())
-            middle = times[len(times) // 2]
-            some = frame.where(frame["capture"] == "base.pcap").where(frame["at"] >= middle)
-            assert some.rdd.getNumPartitions() == 1
-            assert some.count() == sum(time >= middle for time in times)
+            frame = spark.read.format("kdissect").load(str(captures / "base_tiny.pcap"))
+            assert frame.where("capture = 'other.pcap'").count() == 0
         finally:
-            spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+            spark.conf.unset(PUSHDOWN)
             register(spark)
 
 

@@ -5,8 +5,10 @@ segments of any captures, a file being one partition; tables of the contract onl
 each capture, all files of a rotated set, is read by one task with the engine of one machine.
 
 Options: `table` (packets when not given), `columns` (a,b: there is no column pruning in the API, so say it here),
-`per_capture`, and as in `kdissect.open` `start`, `end`, `keylog`, `verify`. Filters on `capture`, `file` and `at` are
-pushed down where the session says `spark.sql.python.filterPushdown.enabled`; Spark applies them again.
+`per_capture`, and as in `kdissect.open` `start`, `end`, `keylog`, `verify`.
+
+Filters are pushed down (PySpark 4.1 and later): of packets and segments those on `capture`, `file` and `at`, of tables
+those that compare a column with a value. A capture, or a file, that no row can come from is not read.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -26,6 +28,7 @@ from kdissect.capture.clock import nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.engine.capture import Capture
 from kdissect.engine.settings import Settings
+from kdissect.net.scanner import BEGIN, END
 from kdissect.problems import UsageError
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source import packet_rows
@@ -38,6 +41,8 @@ from kdissect.tables.recording import Reading
 from kdissect.tables.suggestion import near
 
 NAME = "kdissect"
+NAMES = ("capture", "file")
+"""Columns by which captures and files are left out."""
 STREAMED = "files"
 """The only table of a stream."""
 OPTIONS = (
@@ -67,6 +72,8 @@ class Asked:
     """Whether the columns were asked for by name: some are computed only then."""
     paths: list[str]
     settings: Settings
+    where: str | None = None
+    """Which rows of a table, as in `kdissect.open(...).table`."""
 
     @property
     def whole(self) -> bool:
@@ -174,27 +181,51 @@ class Reader(DataSourceReader):
 
 
 class FilteringReader(Reader):
-    """A reader that filters are pushed down to: on `capture`, on `file`, and on the time of packets and segments."""
+    """A reader that filters are pushed down to."""
 
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
-        """Keep what can be used; Spark applies all of them again."""
+        """Keep what can be used; Spark applies the others."""
         from pyspark.sql import datasource as d
 
+        from kdissect.spark.source.pushed_filters import condition, microseconds, together
+
         after, before = self.wanted.settings.after, self.wanted.settings.before
+        conditions: list[str] = []
+        left = []
         for one in filters:
-            column = one.attribute[0] if len(one.attribute) == 1 else None
-            if column in ("capture", "file") and isinstance(one, d.EqualTo | d.In):
+            column = one.attribute[0] if len(getattr(one, "attribute", ())) == 1 else None
+            if column in NAMES and isinstance(one, d.EqualTo | d.In):
                 values = {one.value} if isinstance(one, d.EqualTo) else set(one.value)
                 self.only[column] = self.only.get(column, values) & values
-            elif column == "at" and not self.wanted.whole and isinstance(getattr(one, "value", None), datetime):
-                first = nanoseconds(one.value.astimezone(UTC))
-                assert first is not None
-                if isinstance(one, d.GreaterThan | d.GreaterThanOrEqual | d.EqualTo):
-                    after = first if after is None else max(after, first)
-                if isinstance(one, d.LessThan | d.LessThanOrEqual | d.EqualTo):
-                    before = first + 999 if before is None else min(before, first + 999)
-        self.wanted = replace(self.wanted, settings=replace(self.wanted.settings, after=after, before=before))
-        return filters
+                if not self.wanted.whole:
+                    continue
+            if self.wanted.whole:
+                said = condition(one, SCHEMAS[self.wanted.table])
+                if said is None:
+                    left.append(one)
+                else:
+                    conditions.append(said)
+            elif column == "at" and isinstance(getattr(one, "value", None), datetime):
+                first = microseconds(one.value) * 1000  # a time of packets is rounded down to µs
+                earliest, latest = first, first + 999
+                if isinstance(one, d.GreaterThan):
+                    earliest, latest = first + 1000, END
+                elif isinstance(one, d.GreaterThanOrEqual):
+                    latest = END
+                elif isinstance(one, d.LessThan):
+                    earliest, latest = BEGIN, first - 1
+                elif isinstance(one, d.LessThanOrEqual):
+                    earliest = BEGIN
+                elif not isinstance(one, d.EqualTo):
+                    left.append(one)
+                    continue
+                after = earliest if after is None else max(after, earliest)
+                before = latest if before is None else min(before, latest)
+            else:
+                left.append(one)
+        settings = replace(self.wanted.settings, after=after, before=before)
+        self.wanted = replace(self.wanted, settings=settings, where=together(conditions))
+        return left
 
 
 class Format(DataSource):
@@ -256,5 +287,5 @@ def rows(wanted: Asked, source: Source, file: int | None) -> Iterator[pa.RecordB
         return
     capture = Capture([source.capture()], wanted.settings)
     schema = pa.schema([field.remove_metadata() for field in wanted.schema])
-    for batch in capture.table(wanted.table, wanted.columns if wanted.named else None).to_batches():
+    for batch in capture.table(wanted.table, wanted.columns if wanted.named else None, wanted.where).to_batches():
         yield batch.cast(schema)

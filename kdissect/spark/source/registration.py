@@ -8,15 +8,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-"""Spark refuses readers that take filters while this is not set (4.1 and later know it)."""
+"""Spark refuses readers that take filters while this is not true (4.1 and later know it)."""
 
 
 def register(spark: SparkSession) -> None:
     """Make `spark.read.format("kdissect")` known to this session; see `kdissect.spark.source.datasource`.
 
-    Filters are pushed down where the session's `spark.sql.python.filterPushdown.enabled` is true by now.
+    Where PySpark can push filters down, sets the session's `spark.sql.python.filterPushdown.enabled` to true, unless it
+    has been set to false. Other Python data sources are as before: Spark refuses those that take filters without it.
     """
+    from pyspark.sql.datasource import DataSourceReader
+
     from kdissect.spark.source.datasource import FilteringFormat, Format
 
-    pushed = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
+    if not hasattr(DataSourceReader, "pushFilters"):
+        spark.dataSource.register(Format)
+        return
+    pushed = str(spark.conf.get(PUSHDOWN, "true")).lower() == "true"  # the default counts where nobody has set it
+    if pushed:
+        spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(FilteringFormat if pushed else Format)
