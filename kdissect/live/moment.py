@@ -23,6 +23,18 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """A Metadata answer, which lists the brokers that its sender takes for alive. Times in microseconds."""
+
+    sender: str | None
+    """The broker that answered."""
+    asked_us: int
+    answered_us: int
+    listed: frozenset[str]
+    """Node ids."""
+
+
+@dataclass(frozen=True, slots=True)
 class Links:
     """How the connections to one broker stand."""
 
@@ -70,6 +82,8 @@ class Moment:
     """By address (`ip:port`), what a broker is called in the rows of this moment: its node id, or the address."""
     renamed: Sequence[tuple[str, str]] = ()
     """Old and new name of brokers that were called otherwise in the moment before."""
+    listings: Sequence[Listing] = ()
+    """Those that came since the moment before, in no order."""
     shed: Shed | None = None
     quiet: bool = True
     """No packet came just now."""

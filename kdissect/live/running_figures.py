@@ -116,6 +116,7 @@ class Figures:
             self._unpublished.clear()
             self._rename_brokers(moment.renamed)
             self._count_answered(moment.answered)
+            self.states.note_listings(moment.listings)
             for tables in moment.settled:
                 self._count_settled(tables)
             self.connections = moment.connections

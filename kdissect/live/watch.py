@@ -35,8 +35,9 @@ from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.live.brokers.broker_links import NUMBER, Refusals, links_of, read_links
+from kdissect.live.brokers.listings import read_listings
 from kdissect.live.capture_clock import CaptureClock
-from kdissect.live.moment import Links, Listener, Moment, Shed, Waiting
+from kdissect.live.moment import Links, Listener, Listing, Moment, Shed, Waiting
 from kdissect.live.waiting import API, CLIENT, CONNECTION, COUNT, SINCE, waiting
 from kdissect.net.scanner import Scanner
 from kdissect.schema import index
@@ -113,6 +114,8 @@ class Watch:
         self._completion = self._completes()
         self._pieces = Pieces(self._books)
         self._refusals = Refusals()
+        self._listings: list[Listing] = []
+        """Metadata answers that came since the last tick."""
         self._names: Mapping[str, str] = {}
         """What `_broker_names` gave last."""
         self._latest = self._shed_at = 0
@@ -168,6 +171,7 @@ class Watch:
         """Rows of harvests; `given_up`: of connections that went on without us, whose open ends are our doing."""
         taken = self._analysed.run.taken(_quiet(harvests) if given_up else harvests, flows, self._completion)
         for done in taken:
+            self._listings += read_listings(done, self._books.builder)
             for part in self._books.rows_of(done):
                 if given_up and self._sampling is not None and "exchanges" in part.tables:
                     part.tables["exchanges"] = self._sampling.wanted(part.tables["exchanges"])
@@ -199,7 +203,20 @@ class Watch:
             shed = self._shed()
             self._renew_books()
         self._listener.tick(
-            Moment(now_ns, answered, [settled], waits, sessions, connections, links, names, renamed, shed, quiet)
+            Moment(
+                now_ns,
+                answered,
+                [settled],
+                waits,
+                sessions,
+                connections,
+                links,
+                names,
+                renamed,
+                self._new_listings(),
+                shed,
+                quiet,
+            )
         )
 
     def _end(self, waits: Sequence[Waiting], links: Mapping[str, Links]) -> None:
@@ -210,13 +227,30 @@ class Watch:
         settled = [self._analysed.worked(answered, messages, NO_WATERMARK), dict(self._analysed.stage.finish())]
         connections = self._connections + len(self._books.ledger.connections) - self._kept
         self._listener.tick(
-            Moment(self._latest, answered, settled, waits, {}, connections, links, names, renamed, self._shed())
+            Moment(
+                self._latest,
+                answered,
+                settled,
+                waits,
+                {},
+                connections,
+                links,
+                names,
+                renamed,
+                self._new_listings(),
+                self._shed(),
+            )
         )
 
     def _finished_rows(self) -> tuple[dict[str, pa.Table], dict[tuple[int, int], pa.Table]]:
         """Tables and messages of the exchanges that finished since the last call."""
         pieces, self._pieces = self._pieces, Pieces(self._books)
         return pieces.tables(), pieces.messages()
+
+    def _new_listings(self) -> list[Listing]:
+        """Metadata answers that came since the last call."""
+        listings, self._listings = self._listings, []
+        return listings
 
     _kept = 0
     """Connections that the books began with."""

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kdissect.live.brokers.broker_states import BrokerStates
-from kdissect.live.moment import Links, Waiting
+from kdissect.live.moment import Links, Listing, Waiting
 from kdissect.tables.declaration import SCHEMAS
 
 NOW = 1_800_000_000_000_000
@@ -107,6 +107,38 @@ def test_a_broker_is_gone_though_its_connections_seem_open(states: BrokerStates)
 
 def test_who_never_answered_is_not_known(states: BrokerStates) -> None:
     assert BrokerStates().judge(NOW, [], {"3": REFUSED}, 1.0) == []
+
+
+def listing(sender: str, asked: float, *listed: str) -> Listing:
+    """An answer after 10 ms; `asked`: seconds after NOW."""
+    at = NOW + int(asked * SECOND)
+    return Listing(sender, at, at + 10_000, frozenset(listed))
+
+
+def test_a_broker_that_another_one_lists_again_is_back(states: BrokerStates) -> None:
+    """And stays, for its links are those of before."""
+    assert [id for id, _ in judge(states, NOW + 20, CUT_OFF)] == ["gone"]
+    states.note_listings([listing("1", 5, "1", "2", "3"), listing("1", 3, "1", "2")])
+    (change,) = judge(states, NOW + 6 * SECOND, CUT_OFF)
+    assert change == ("back", "broker 3 is back after 5.0 s: others list it again")
+    states.note_listings([listing("1", 7, "1", "2", "3")])
+    assert judge(states, NOW + 8 * SECOND, CUT_OFF) == []
+
+
+@pytest.mark.parametrize(
+    "listings",
+    [
+        pytest.param([listing("1", 3, "1", "3"), listing("1", 5, "1", "3")], id="nobody left it out yet"),
+        pytest.param([listing("1", 3, "1"), listing("2", 5, "1", "3")], id="another one may not have learned of it"),
+        pytest.param([listing("1", 3, "1"), listing("1", 3.005, "1", "3")], id="answers that passed each other"),
+        pytest.param([listing("1", -9, "1"), listing("1", 0.1, "1", "3")], id="it was left out before it went"),
+        pytest.param([listing("1", 3, "1"), listing("1", 5, "1")], id="it is left out"),
+    ],
+)
+def test_listings_that_prove_nothing(listings: list[Listing], states: BrokerStates) -> None:
+    assert [id for id, _ in judge(states, NOW + 20, CUT_OFF)] == ["gone"]
+    states.note_listings(listings)
+    assert judge(states, NOW + 6 * SECOND, CUT_OFF) == []
 
 
 def test_a_follower_that_fetches_is_back(states: BrokerStates) -> None:

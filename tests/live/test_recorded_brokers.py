@@ -64,6 +64,30 @@ def test_a_killed_broker_is_gone_and_back() -> None:
     assert causes(states) == states[1:]
 
 
+RETURNED = {
+    "franz_go": ("12:20:49.759", "12:21:00.067", "12:21:00.935", "others list it again"),
+    "kafkajs": ("12:36:53.473", "12:37:03.406", "12:37:06.092", "others list it again"),
+}
+"""Node 2 of two got SIGKILL, and served again; its client asked another broker, which listed it again at the third
+instant: nothing before that tells (a Metadata answer, which had left it out)."""
+
+
+@pytest.mark.parametrize(
+    "client",
+    [pytest.param("franz_go", marks=pytest.mark.whole), pytest.param("kafkajs", marks=pytest.mark.exhaustive)],
+)
+def test_a_killed_broker_is_back_when_another_one_lists_it(client: str) -> None:
+    seen = [one for one in prints(KILLED.parent / f"broker_killed_{client}.pcap.zst", SPEED, EVERY_S) if one["at"]]
+    killed, served, listed = (datetime.fromisoformat(f"2026-11-24T{at}Z") for at in RETURNED[client][:3])
+    gone = [time_of(one) for one in seen if one["gone"] == ["2"]]
+    assert killed - WITHIN <= gone[0] <= killed + WITHIN
+    assert served <= listed <= gone[-1] + WITHIN
+    assert gone[-1] <= listed + WITHIN
+    states = [one for one in seen[-1]["findings"] if one["id"] in ("gone", "back")]
+    assert [(one["id"], one["broker"]) for one in states] == [("gone", "2"), ("back", "2")]
+    assert states[1]["text"].endswith(RETURNED[client][3])
+
+
 LAB = ROOT / "captures" / "lab"
 ENDED = {"broker_killed_aiokafka": "04:42:40.421", "broker_killed_kafka_python": "04:42:05.427",
          "broker_restarted_aiokafka": "04:40:56.399", "broker_restarted_kafka_python": "04:40:21.821",

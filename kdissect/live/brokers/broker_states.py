@@ -13,7 +13,9 @@ Rules.
   one instant, at least `CLIENTS` clients among them, did not answer for `AWAY_US` after that, and each of these clients
   has sent requests to other brokers meanwhile. Connections that were idle for a minute are no evidence.
 - A broker that is gone stays so until it answers, or fetches from another broker as a follower: then it is back. The
-  client id of a follower names it: `broker-3-fetcher-0` (Kafka's ReplicaFetcherManager).
+  client id of a follower names it: `broker-3-fetcher-0` (Kafka's ReplicaFetcherManager). It is back, too, when another
+  broker lists it in a Metadata answer to a request that was sent after an answer of that broker had left it out:
+  Metadata lists the brokers that are alive, and each broker learns of changes in their order.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import Any
 import pyarrow as pa
 
 from kdissect.arrays.arrow import EPOCH
-from kdissect.live.moment import Links, Waiting
+from kdissect.live.moment import Links, Listing, Waiting
 
 OVERDUE_US = 1_000_000
 PATIENT = frozenset({"JoinGroup", "SyncGroup", "ShareFetch", "AddRaftVoter", "FetchSnapshot", "Vote"})
@@ -69,6 +71,10 @@ class BrokerStates:
         """When each broker answered last."""
         self._fetches: dict[str, int] = {}
         """When each broker fetched from another one last."""
+        self._left_out: dict[tuple[str, str | None], int] = {}
+        """By two brokers: when the latest answer of the second came that leaves out the first, until it lists it."""
+        self._listed: dict[str, tuple[int, int]] = {}
+        """Brokers that were listed again: when the last answer without them came, and the first one with them."""
         self._requests: dict[str, int] = {}
         """By client, when the latest request was sent that was answered."""
         self._longest: dict[str, float] = {}
@@ -97,6 +103,17 @@ class BrokerStates:
             if named := FOLLOWER.fullmatch(client):
                 _raise(self._fetches, named[1], when)
 
+    def note_listings(self, listings: Sequence[Listing]) -> None:
+        """Which brokers others list as alive."""
+        for one in sorted(listings, key=lambda one: one.answered_us):
+            for broker in self._answers.keys() - one.listed:
+                _raise(self._left_out, (broker, one.sender), one.answered_us)
+            for broker in one.listed:
+                left_out = self._left_out.get((broker, one.sender))
+                if left_out is not None and left_out < one.asked_us:
+                    del self._left_out[broker, one.sender]
+                    self._listed[broker] = (left_out, one.answered_us)
+
     def note_waits(self, fetches: pa.Table) -> None:
         """How long clients ask brokers to wait: rows of `fetches`."""
         for client, longest in _greatest(fetches, "client_id", "max_wait_ms"):
@@ -106,11 +123,17 @@ class BrokerStates:
         """What changed by now. `share`: of all connections, those that are looked at."""
         found = []
         for broker, since in list(self.gone.items()):
-            answered, fetched = self._answers.get(broker, 0), self._fetches.get(broker, 0)
-            if max(answered, fetched) > since:
+            left_out, listed = self._listed.get(broker, (0, 0))
+            signs = [
+                (self._answers.get(broker, 0), "it answers"),
+                (self._fetches.get(broker, 0), "it fetches from other brokers"),
+                (listed if left_out > since else 0, "others list it again"),
+            ]
+            seen = [sign for sign in signs if sign[0] > since]
+            if seen:
+                at_us, how = min(seen)
                 del self.gone[broker]
-                at_us, how = (answered, "answers") if answered > since else (fetched, "fetches from other brokers")
-                text = f"broker {broker} is back after {(at_us - since) / 1e6:.1f} s: it {how}"
+                text = f"broker {broker} is back after {(at_us - since) / 1e6:.1f} s: {how}"
                 found.append(Change("back", "info", at_us, text, broker))
         for broker, link in links.items():
             why = self._gone_since(broker, link, now_us) if broker not in self.gone else None
@@ -122,18 +145,20 @@ class BrokerStates:
 
     def _gone_since(self, broker: str, link: Links, now_us: int) -> tuple[int, str] | None:
         """Since when a broker is gone, and how that shows; None: it is not."""
-        answered, fetched = self._answers.get(broker, 0), self._fetches.get(broker, 0)
+        answered = self._answers.get(broker, 0)
         if not answered:  # nobody knows whether it ever was there
             return None
-        if not link.open and link.cut_off >= CUT_OFF and link.closed_us > max(answered, fetched):
+        there = max(self._fetches.get(broker, 0), self._listed.get(broker, (0, 0))[1])
+        closed = not link.open and link.closed_us > max(answered, there)
+        if closed and link.cut_off >= CUT_OFF:
             return link.closed_us, f"it closed all of its {link.cut_off} connections, with requests open"
-        if not link.open and link.closed_us > max(answered, fetched) and self._left_behind(link, now_us):
+        if closed and self._left_behind(link, now_us):
             return (
                 link.closed_us,
                 f"it closed all of its {link.closed} connections, and its clients went on with others",
             )
         silent = link.refused_us - answered
-        if silent > 0 and (not link.open or silent >= OVERDUE_US) and link.refused_us - fetched >= OVERDUE_US:
+        if silent > 0 and (not link.open or silent >= OVERDUE_US) and link.refused_us - there >= OVERDUE_US:
             return link.refused_us, "it refuses connections"
         return None
 
@@ -189,7 +214,7 @@ def _greatest(rows: pa.Table, by: str, column: str) -> Iterator[tuple[str, Any]]
     return zip(found[by].to_pylist(), values.to_pylist(), strict=True)
 
 
-def _raise(known: dict[str, Any], name: str, value: Any) -> None:
+def _raise(known: dict[Any, Any], name: Any, value: Any) -> None:
     """Keep the greatest value of a name, of REMEMBERED names."""
     if name in known or len(known) < REMEMBERED:
         known[name] = max(known.get(name, 0), value)
