@@ -29,6 +29,7 @@ MADE = {
     KERNELS: "kdissect/kernels/compiled.so",
     "kdissect.schema.library": "kdissect/schema/layouts.bin",
     "kdissect.schema.parsed_file": "kdissect/schema/messages.bin",
+    "kdissect.schema.index": "kdissect/schema/texts.bin",
     "kdissect.report.charts_library": "kdissect/report/assets/charts.js.z",
 }
 """What a wheel brings beside the sources, by the module that makes it."""

@@ -120,7 +120,7 @@ def load_library(digest: str, apis: Callable[[], Mapping[int, Api]]) -> Library:
     from kdissect.kernels.cache import private
 
     name = hashlib.sha256(f"{digest} {COMPILER} {k.STRIDE}".encode()).hexdigest()[:24]
-    path = _cache_folder() / f"layouts-{name}.crc"
+    path = _cache_folder() / f"layouts-{name}.z"
     library = _read(path) if private(path.parent) else None
     if library is None:
         library = compile_library(apis())
@@ -135,17 +135,14 @@ def _cache_folder() -> Path:
 
 
 def _read(path: Path) -> Library | None:
-    """The library in a cache file; None where there is none or it is damaged."""
+    """The library in a cache file; None where there is none or it is damaged, which zlib's checksum shows."""
     try:
-        data = memoryview(path.read_bytes())
-        if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
-            return None
-        parts: dict[str, bytes] = marshal.loads(data[4:])
+        parts: dict[str, bytes] = marshal.loads(zlib.decompress(path.read_bytes()))
         # Copies, because kernels would be compiled once more for read-only arrays.
         return Library(
             **{name: np.frombuffer(parts[name], _dtype(name)).reshape(_SHAPES[name]).copy() for name in _SHAPES}
         )
-    except (OSError, ValueError, TypeError, EOFError, KeyError):
+    except (OSError, zlib.error, ValueError, TypeError, EOFError, KeyError):
         return None
 
 
@@ -157,7 +154,7 @@ def _write(path: Path, library: Library) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(zlib.crc32(payload).to_bytes(4, "little") + payload)
+            file.write(zlib.compress(payload))
         os.replace(file.name, path)
     except OSError:
         return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import marshal
 import pickle
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -70,7 +71,7 @@ class Payloads(Mapping[str, Message]):
 def brought() -> tuple[Parsed, Payloads, dict[str, int]] | None:
     """APIs, other messages and keys by every name of an API, as the package brings them; None in a checkout."""
     try:
-        apis, payloads, names = marshal.loads(BROUGHT.read_bytes())
+        apis, payloads, names = marshal.loads(zlib.decompress(BROUGHT.read_bytes()))
     except OSError:
         return None
     return Parsed(apis), Payloads(payloads), names

@@ -10,6 +10,7 @@ import io
 import marshal
 import pickle
 import sys
+import zlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -21,9 +22,8 @@ from kdissect.schema.model import Api, Field, Message, Variant, Versions
 
 def kept(apis: Mapping[int, Api], payloads: Mapping[str, Message], names: Mapping[str, int]) -> bytes:
     """What a package brings of these."""
-    return marshal.dumps(
-        ({key: (api.name, _pickled(api)) for key, api in apis.items()}, _pickled(dict(payloads)), dict(names))
-    )
+    whole = ({key: (api.name, _pickled(api)) for key, api in apis.items()}, _pickled(dict(payloads)), dict(names))
+    return zlib.compress(marshal.dumps(whole), zlib.Z_BEST_COMPRESSION)
 
 
 def _pickled(value: Any) -> bytes:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 import pytest
 
-import kdissect.schema
 from kdissect.schema import index
 from kdissect.schema.grammar import GrammarError
 from kdissect.schema.model import REQUEST, RESPONSE
 from tests.schema import facts, meanings
 
-FILES = {path.name: path.read_text() for path in (Path(kdissect.schema.__file__).parent / "api").glob("*.kmsg")}
+FILES = {name: text.decode() for name, text in index.texts().items()}
 RELEASES = {"3.5-3.6": "3.6.0", "3.7": "3.7.0", "2.7": "2.7.0", "4.0": "4.0.2"}
 """The releases of other layouts, as the files say them and as the facts do."""
 

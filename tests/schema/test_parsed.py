@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,12 @@ def test_a_checkout_reads_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(parsed, "BROUGHT", tmp_path / "none")
     assert parsed.brought() is None
     assert isinstance(index.load().apis, index.Apis)
+
+
+def test_texts_that_are_brought_are_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "texts.bin"
+    subprocess.run([sys.executable, "-m", "kdissect.schema.index", str(path)], check=True, timeout=60)
+    found = index.texts()
+    monkeypatch.setattr(index, "_TEXTS", path)
+    assert index.texts.__wrapped__() == found
+    assert "001_fetch.kmsg" in found
