@@ -195,8 +195,8 @@ TITLES = {
     "client_id": "client", "api_version": "version", "exchanges": "count", "p50_ms": "p50", "p90_ms": "p90",
     "p99_ms": "p99", "p999_ms": "p99.9", "max_ms": "max", "mean_ms": "mean", "broker_p50_ms": "broker p50",
     "broker_p99_ms": "broker p99", "excess_p50_ms": "excess p50", "excess_p99_ms": "excess p99",
-    "excess_max_ms": "excess max", "throttled_ms": "throttled", "per_second": "per s", "request_bytes": "asked",
-    "response_bytes": "answered", "change_p50_ms": "p50 change", "change_p99_ms": "p99 change", "ratio_p50": "ratio",
+    "excess_max_ms": "excess max", "throttled_ms": "throttled", "per_second": "per s", "request_bytes": "request",
+    "response_bytes": "answer", "change_p50_ms": "p50 change", "change_p99_ms": "p99 change", "ratio_p50": "ratio",
     "round_trip_p50_ms": "round trip p50", "round_trip_p99_ms": "p99", "round_trip_max_ms": "max",
     "latency_p50_ms": "latency p50", "clock_offset_ms": "clocks apart", "own_p50_ms": "p50", "own_p99_ms": "p99",
     "change_own_ms": "change",
@@ -255,6 +255,8 @@ def rows_of(
         number = any(isinstance(value, int | float) for value in values)
         base = name.removesuffix("_a").removesuffix("_b")
         title = TITLES.get(base, base.removesuffix("_ms").replace("_", " ")) + (f" {name[-1]}" if base != name else "")
+        if any(title == header.title for header in headers):  # a broker, and its time
+            title += " time"
         style = "cyan" if not number and not cells else ""
         headers.append(Header(title, right=number, drop=drop, style=style))
         cells.append([_cell(name, value, local, short) for value in values])
@@ -278,6 +280,8 @@ def _cell(name: str, value: Any, local: bool, short: bool = False) -> str:
         return f"{value:.2g}" if value >= 0.001 else "< 0.001"
     if "_ms" in name:
         return words.milliseconds(value)
+    if name.endswith("_bytes"):
+        return words.size(value)
     if isinstance(value, float):
         return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
     return words.count(value) if isinstance(value, int) else words.moment(value, local=local)

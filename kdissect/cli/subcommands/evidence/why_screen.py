@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 KEPT = 4
 """Columns of the rows that no width leaves out."""
 MOST_RULED_OUT = 4
+INDENT = "  "
 
 
 def render(
@@ -40,9 +41,7 @@ def render(
     said = [Text(line) for line in words.wrapped(str(finding["text"]), width)]
     drawing = draw_stretch(explained, width, local=local, plain=plain)
     proof = _proof(explained, width, local)
-    ruled = [Text(f"Ruled out: {line}" if not n else f"  {line}") for n, line in enumerate(
-        explained.ruled_out[:MOST_RULED_OUT])]  # fmt: skip
-    ruled = [Text(part) for line in ruled for part in words.wrapped(line.plain, width)]
+    ruled = _ruled_out(explained.ruled_out[:MOST_RULED_OUT], width)
     advice = (
         [Text(line, "italic") for line in words.wrapped(str(finding["advice"]), width)] if finding["advice"] else []
     )
@@ -63,6 +62,14 @@ def render(
     for n, block in enumerate(blocks):
         shown += [*([Text()] if blank and n > 1 and block else []), *block]
     return shown
+
+
+def _ruled_out(reasons: Sequence[str], width: int) -> list[Text]:
+    """What was ruled out, and by what; all lines but the first are indented."""
+    lines: list[str] = []
+    for reason in reasons:
+        lines += words.wrapped(reason if lines else f"Ruled out: {reason}", width - len(INDENT))
+    return [Text(INDENT * (n > 0) + line) for n, line in enumerate(lines)]
 
 
 def rows_command(target: Sequence[str], number: int) -> str:
