@@ -17,12 +17,12 @@ from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.holds import hold_kernels
 from kdissect.analysis.holds.exchange_holds import AGREED, THROTTLED, exchange_holds, name_apart
 from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
-from kdissect.analysis.holds.hold_kernels import HOLDS, LATEST, events, take_over
+from kdissect.analysis.holds.hold_kernels import HOLDS, LATEST, events, keep, take_over
 from kdissect.analysis.sessions.session_input import Reading
 from kdissect.analysis.sessions.topic_codes import Names
 from kdissect.arrays.arrow import NULL_TIME
 from kdissect.tables.declaration.model import ACKS_KEY
-from kdissect.tables.fetch_rows import FETCH_WIDTH, fetches_of
+from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, fetches_of, partitions_of
 from tests.analysis.read import ASKED, CAPTURES, analysed, messages, raw
 from tests.analysis.wire import START, made
 from tests.oracle.agreement import match
@@ -261,6 +261,20 @@ def test_turns_matter_only_where_a_connection_is_throttled() -> None:
         1,
         [2, 2, 3, 4, 4],
     )
+
+
+def test_what_is_kept_moves_to_the_end_with_its_partitions() -> None:
+    sizes, due = [2, 0, 1, 3, 1], [0, 2]
+    fetches, partitions = np.zeros((5, FETCH_WIDTH), np.int64), np.zeros((7, PARTITION_WIDTH), np.int64)
+    rows, inner, begun = fetches_of(fetches), partitions_of(partitions), np.arange(15).reshape(3, 5)
+    rows["ordinal"], rows["partitions"] = range(5), sizes
+    inner["partition"] = [0, 0, 2, 3, 4, 5, 6]
+    assert keep(fetches, partitions, begun, np.arange(5)) == (0, 0)
+    assert keep(fetches, partitions, begun, np.zeros(0, np.int64)) == (5, 7)
+    assert keep(fetches, partitions, begun, np.array(due)) == (3, 4)
+    assert rows["ordinal"][2:].tolist() == [1, 3, 4]
+    assert inner["partition"][3:].tolist() == [3, 4, 5, 6]
+    assert begun[:, 2:].tolist() == [[1, 3, 4], [6, 8, 9], [11, 13, 14]]
 
 
 def test_data_that_was_there_is_all_excess() -> None:
