@@ -434,16 +434,18 @@ def _abandoned(connection: Connection, exchange: Exchange, answered: Int) -> Non
 @part
 def _think(connection: Connection, first: Int) -> Int:
     """What the client took until a request, where nothing was in flight, ns, -1 unknown: less the way to it and back.
-    Unknown too where bytes of either direction are missing since the response."""
+    Unknown too where bytes of either direction are missing since the response, and where no more is known of the way
+    than what it takes at most."""
     asking, answering = connection.directions[connection.client], connection.directions[1 - connection.client]
     missed = connection.sealed == 0 and answering.started > 0 and answering.acked > answering.next + 1
     if missed or max(asking.lost, answering.lost) > connection.think_packets:
         return -1
-    floor = connection.directions[1 - connection.client].floor
     since = connection.think_from
-    if connection.requests_open > 0 or connection.held > 0 or floor < 0 or since == NULL or since == 0 or first < since:
+    if connection.requests_open > 0 or connection.held > 0 or since == NULL or since == 0 or first < since:
         return -1
-    return max(first - since - floor - asking.first_rise, 0)
+    if answering.floor < 0 or answering.floor_kind == Found.BOUND:
+        return -1
+    return max(first - since - answering.floor - asking.first_rise, 0)
 
 
 @part
