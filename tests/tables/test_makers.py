@@ -83,12 +83,13 @@ def test_a_field_that_is_not_read(world: pytest.MonkeyPatch) -> None:
 
 
 def test_columns_of_the_analysis(world: pytest.MonkeyPatch) -> None:
+    filled = ("hold", "excess_ms", "agreed_ms", "throttled_ms")
     declare(IMAGINED._replace(by=By.FETCH_HOLDS, reads=frozenset()))
     with pytest.raises(DeclarationError, match=r"column 'imagined': .* the 'fetch holds' of 'fetches' makes no such"):
-        fills(By.FETCH_HOLDS, lambda: {"fetches": ["hold", "excess_ms"]})
-    fills(By.FETCH_HOLDS, lambda: {"fetches": ["hold", "excess_ms", "imagined", "_helper"]})
+        fills(By.FETCH_HOLDS, lambda: {"fetches": filled})
+    fills(By.FETCH_HOLDS, lambda: {"fetches": [*filled, "imagined", "_helper"]})
     with pytest.raises(DeclarationError, match=r"column 'reason': .* it is not declared"):
-        fills(By.FETCH_HOLDS, lambda: {"fetches": ["hold", "excess_ms", "imagined", "reason"]})
+        fills(By.FETCH_HOLDS, lambda: {"fetches": [*filled, "imagined", "reason"]})
     with pytest.raises(DeclarationError, match="table 'wishes', which 'fetch holds' makes, is not declared"):
         fills(By.FETCH_HOLDS, lambda: {"wishes": ["hold"]})
 
