@@ -179,3 +179,16 @@ def test_tokens_of_a_scram_server_are_no_responses() -> None:
     assert max(numbers) < 1000
     said = "; ".join(row["detail"] or "" for row in found["problems"].to_pylist())
     assert all(int(number) < 1000 for number in re.findall(r"correlation id (\d+)", said))
+
+
+def test_tokens_of_a_scram_client_are_no_requests() -> None:
+    """Where a snap length cut requests for a handshake, first bytes of tokens (`c=`) were shown as API and version."""
+    packets = packets_of((CAPTURES / "sasl_old.pcap").read_bytes())
+    cut = [
+        (when, data[:70] if data[70:74] == b"\0\x11\0\0" or b"n,,n=" in data else data, size)
+        for when, data, size in packets
+    ]
+    assert any(b"c=biws,r=" in data for _, data, _ in cut)
+    found = kdissect.open(io.BytesIO(written(cut))).table("exchanges").to_pylist()
+    assert "ok" in {row["status"] for row in found}
+    assert not [row for row in found if row["api_key"] is not None and row["api_key"] > 1000]

@@ -457,6 +457,13 @@ def _is_server_token(correlation: Int) -> bool:
 
 
 @part
+def _is_client_token(api: Int) -> bool:
+    """Whether a frame's first bytes, read as an API key, are those of a SCRAM client's message (RFC 5802, 7): `n,`, `y,`
+    or `p=` of the first, `c=` of the last. No API has such a key."""
+    return api == 0x6E2C or api == 0x792C or api == 0x703D or api == 0x633D
+
+
+@part
 def orphan(M: Words, connection: Connection, h: Int) -> None:
     """Finish a held response (already off the list) as one whose request was not captured; a bare SASL token is kept
     apart from exchanges."""
@@ -660,6 +667,9 @@ def take_request(
         _bad_header(M, connection, direction)
         return
     api = be16(buf, o)
+    if _is_client_token(api):
+        _token(M, connection, direction)
+        return
     version = be16(buf, o + 2)
     body = request_body(M, buf, o, o + have, api, version)
     if body >= 0:
