@@ -13,7 +13,7 @@ from kdissect.analysis.findings.catalogue.kind import Texts
 from kdissect.analysis.findings.template import FIELD, FORMS, fields, fill
 from tests.conftest import ROOT
 
-RULES = sorted((ROOT / "kdissect" / "analysis" / "findings" / "rules").glob("*_findings.py"))
+RULES = sorted((ROOT / "kdissect" / "analysis" / "findings" / "rules").rglob("*_findings.py"))
 CAUSES = {"client", "network", "broker", "follower", "settings", "security", "capture", "unknown"}
 CONDITION = re.compile(r"[<>=]|\bin \(|\bis (not )?null\b|\bnot \w+$|^ and |\band (not|is_)")
 WORDS = 3

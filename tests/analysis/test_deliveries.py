@@ -7,12 +7,16 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import kdissect
+from kdissect.analysis.deliveries import batch_matching
+from kdissect.analysis.deliveries.batch_matching import match_batches
+from kdissect.analysis.deliveries.delivery_input import read_input
 from kdissect.analysis.deliveries.delivery_rows import CAUSES, SCHEMA, deliveries
 from kdissect.tables.declaration.readers import DELIVERIES
 from tests.conftest import CAPTURES
@@ -176,3 +180,18 @@ def test_a_producer_whose_clock_is_ahead_says_nothing_of_its_buffer(slow_consume
 
 def test_no_rows_of_nothing(slow_consumer: dict[str, pa.Table]) -> None:
     assert deliveries({name: table.slice(0, 0) for name, table in slow_consumer.items()}).equals(SCHEMA.empty_table())
+
+
+def test_headers_that_claim_all_offsets_are_paired_with_some_batches_alone(
+    slow_consumer: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches, produced = slow_consumer["record_batches"], slow_consumer["produces"]["exchange_id"].to_pylist()
+    fetched = [row for row, one in enumerate(batches["exchange_id"].to_pylist()) if one not in set(produced)]
+    last = batches["last_offset"].to_pylist()
+    for row in fetched:
+        last[row] = 2**62
+    claimed = batches.set_column(batches.schema.get_field_index("last_offset"), "last_offset", pa.array(last))
+    data = read_input({**slow_consumer, "record_batches": claimed})
+    monkeypatch.setattr(batch_matching, "MOST_TOGETHER", 16)
+    rows, _, _ = match_batches(data.sent, data.given, data.exchanges)
+    assert np.bincount(rows).max() == 16

@@ -17,6 +17,9 @@ from kdissect.analysis.deliveries.delivery_input import UNKNOWN, Batches, Exchan
 from kdissect.arrays.arrow import Int64s, begins
 
 BY_OFFSET, BY_CRC = 0, 1
+MOST_TOGETHER = 256
+"""Batches that were sent and stand in one batch of the log: brokers of old joined what one request had. A header that
+claims all offsets would be paired with every batch that there is."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -80,8 +83,7 @@ def _by_offset(sent: Batches, given: Batches, exchanges: Exchanges) -> tuple[Int
     before = known[np.maximum(low - 1, 0)]
     within = (low > 0) & (sent.place[before] == given.place) & (sent.last[before] >= given.first)
     low = low - within
-    high = np.maximum(high, low)
-    count = high - low
+    count = np.clip(high - low, 0, MOST_TOGETHER)
     rows = np.repeat(np.arange(len(count)), count)
     at = np.arange(len(rows)) - np.repeat(begins(count)[:-1], count) + np.repeat(low, count)
     found = known[at]

@@ -29,7 +29,6 @@ from kdissect.analysis.findings.rules import (
     codec_findings,
     connection_findings,
     consumer_findings,
-    delivery_findings,
     error_findings,
     group_findings,
     leader_findings,
@@ -40,6 +39,7 @@ from kdissect.analysis.findings.rules import (
     transaction_findings,
     window_findings,
 )
+from kdissect.analysis.findings.rules.journeys import delivery_findings
 from kdissect.problems import KdissectError, Kind
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CLUSTER, By

@@ -11,7 +11,7 @@ KINDS = {
         cause="unknown",
         rule=(
             "A consumer group (else a client) was given 10 batches of a topic or more 1 s or more after they were "
-            "sent (`--slow`). It had begun to read the topic before they were sent. Medium where that is every tenth "
+            "sent (`--slow`). It had started to read the topic before they were sent. Medium where that is every tenth "
             "batch that it was given of those, else info."
         ),
         headline="{who:list reader} got records of {name} up to {longest:ms} late",

@@ -1,0 +1,1 @@
+"""Rules for findings about the way of records from producer to consumer."""
