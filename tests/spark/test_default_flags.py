@@ -26,6 +26,11 @@ def both_ends(folder: Path) -> list[Path]:
     return [CAPTURES / "stories" / f"{wire}_{end}.pcap.zst" for wire in WIRES for end in ("client", "broker")]
 
 
+def recordings(folder: Path) -> list[Path]:
+    """All that are not made of another one (`field_`)."""
+    return [one for one in sorted(CAPTURES.glob("*.pcap*")) if not one.name.startswith("field_")]
+
+
 def two_clusters(folder: Path) -> list[Path]:
     """One recording beside itself: other addresses, ClusterId and ids, the same node ids."""
     recording = CAPTURES / "k4_session_eviction.pcap"
@@ -33,7 +38,7 @@ def two_clusters(folder: Path) -> list[Path]:
     return [recording, folder / "other.pcap"]
 
 
-@pytest.mark.parametrize("chosen", [both_ends, two_clusters])
+@pytest.mark.parametrize("chosen", [both_ends, two_clusters, recordings])
 def test_every_table_is_that_of_the_local_engine(
     chosen: Callable[[Path], list[Path]], tmp_path: Path, equal: Any
 ) -> None:
