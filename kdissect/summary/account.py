@@ -94,7 +94,8 @@ def uneventful(row: Mapping[str, Any]) -> bool:
     return quiet(row) and row["id"] in UNEVENTFUL
 
 
-def _heads(row: Mapping[str, Any]) -> tuple[bool, datetime, int]:
-    """What sets things off before consequences, then the first, then the worst."""
-    starts = row["id"] in KINDS and KINDS[row["id"]].starts and row["severity"] != INFO
-    return not starts, row["first_at"] or NEVER, SEVERITIES.index(row["severity"])
+def _heads(row: Mapping[str, Any]) -> tuple[int, datetime, int]:
+    """What sets things off, then what heads certain kinds, then consequences; then the first, then the worst."""
+    kind = KINDS.get(row["id"]) if row["severity"] != INFO else None
+    rank = 2 if kind is None else 0 if kind.starts else 1 if kind.heads else 2
+    return rank, row["first_at"] or NEVER, SEVERITIES.index(row["severity"])

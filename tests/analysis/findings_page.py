@@ -62,6 +62,9 @@ def _section(name: str) -> str:
         points[0] = f"Cause: {kind.cause}, or {' or '.join(kind.other_causes)} where the capture shows that."
     if kind.starts:
         points.append("It starts incidents: findings that it explains are grouped under it.")
+    if kind.heads:
+        named = " and ".join(f"`{name}`" for name in kind.heads)
+        points.append(f"It starts incidents: {named} of that time is grouped under it.")
     for advice in [] if kind.advice is None else patterns(kind.advice):
         points.append(f"Next step: {advice}")
     points.append(f"Its numbers come from {kind.needs}.")

@@ -9,6 +9,7 @@ import pytest
 
 import kdissect
 from kdissect.analysis.findings import findings
+from kdissect.summary.account import account
 from tests.analysis.wire import made
 from tests.conftest import ROOT
 
@@ -695,4 +696,20 @@ def test_what_is_known_of_some_requests_only_is_said_of_these(more: dict[str, An
 
 def test_a_move_heads_the_errors_that_follow_from_it() -> None:
     rows = findings({name: made(name, of) for name, of in leaders(0.5).items()}).findings.to_pylist()
-    assert {row["id"]: row["incident"] for row in rows} == {"leader_moved": 1, "stale_leader": 1}
+    (incident,) = account(rows)
+    assert incident.headline["id"] == "leader_moved"
+    assert [row["id"] for row in incident.consequences] == ["stale_leader"]
+
+
+def test_a_move_does_not_head_the_broker_that_stopped() -> None:
+    """A broker that is stopped hands its partitions over before it closes its connections."""
+    gone = stopping(elsewhere=12.0)
+    moves = leaders(0.5)
+    late = [
+        row | {"request_first_at": row["request_first_at"] + 5 * SECOND, "broker": "2"} for row in moves["exchanges"]
+    ]
+    move = [row | {"at": START + 5 * SECOND, "leader": 1, "previous": 2} for row in moves["leaders"]]
+    tables = gone | {"leaders": move, "exchanges": [*gone["exchanges"], *late]}
+    rows = findings({name: made(name, of) for name, of in tables.items()}).findings.to_pylist()
+    assert "leader_moved" in {row["id"] for row in rows}
+    assert "broker_stopped" in {one.headline["id"] for one in account(rows)}

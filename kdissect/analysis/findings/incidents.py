@@ -1,8 +1,8 @@
 """Incidents: findings that are one story get one number.
 
 A finding that says what set things off (`starts` in the catalogue) takes in the findings that begin while it lasts, or
-shortly after, and speak of the same broker, client, group, partition or transactional id, or are of a kind that it
-always sets off (`heads`). Every other finding above `info` is an incident of its own. Numbers go by time.
+shortly after, and speak of the same broker, client, group, partition or transactional id. Some kinds take in certain
+kinds whatever they are about (`heads`). Every other finding above `info` is an incident of its own. Numbers go by time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def numbered(findings: Sequence[Finding]) -> list[Finding]:
 
 def _starts(one: Finding) -> bool:
     """Whether it may have set other things off."""
-    return KINDS[one.id].starts and one.first_at is not None and one.severity != INFO
+    kind = KINDS[one.id]
+    return bool(kind.starts or kind.heads) and one.first_at is not None and one.severity != INFO
 
 
 def _begin(one: Finding) -> int:
@@ -62,12 +63,15 @@ def _belongs(one: Finding, root: Finding) -> bool:
     end = root.last_at if root.last_at is not None else root.first_at
     if one.first_at < root.first_at - BEFORE_MS * 1000:
         return False
+    kind = KINDS[root.id]
+    if one.id in kind.heads and one.first_at <= end + AFTER_MS * 1000:
+        return True
+    if not kind.starts:
+        return False
     if one.transactional_id is not None and one.transactional_id == root.transactional_id:
         return True  # a producer hears of it when it next writes, however late
     if one.first_at > end + AFTER_MS * 1000:
         return False
-    if one.id in KINDS[root.id].heads:
-        return True
     if any(getattr(one, name) is not None and getattr(one, name) == getattr(root, name) for name in SUBJECTS):
         return True
     return one.topic is not None and (one.topic, one.partition) == (root.topic, root.partition)

@@ -230,7 +230,6 @@ KINDS = {
         ),
         cannot_tell="why it moved, and how long a client that was refused waited for its answer from the new leader.",
         example="stories/leader_move",
-        starts=True,
         heads=("stale_leader",),
         settled_at=CONTROLLER,
     ),
