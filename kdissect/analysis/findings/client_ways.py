@@ -69,8 +69,8 @@ def client_distance_ms(connections: pa.Table, least_ms: float) -> npt.NDArray[np
 
 
 def longer_ways(exchanges: pa.Table, connections: pa.Table, short_ms: float, long_ms: float) -> list[Rise]:
-    """Connections whose way to the client is `long_ms` at their end and was `short_ms` before: their client asked again
-    sooner after an answer than the way can be long. Fetches tell: of them a client sends one after the other."""
+    """Connections whose way to the client is `long_ms` at their end and was `short_ms` before. Its client had asked
+    again within that time of an answer. Only fetches count: a client sends them one after the other."""
     distant = client_distance_ms(connections, long_ms) > 0
     if not distant.any():
         return []

@@ -242,8 +242,7 @@ def _others(exchanges: pa.Table, one: Stall) -> list[str]:
 
 @finder(exchanges=OF_SILENCES, fetches=EVERY_ROW, connections=EVERY_ROW)
 def silent_alone(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Consumers that fetched steadily and producers that wrote steadily, then sent nothing on any connection, and went
-    on, each alone.
+    """Consumers and producers that worked steadily, then sent nothing on any connection, and went on, each alone.
 
     No answer was due to them, their connections stayed open, and segments were not sent again and again: the host of a
     process that stands still acknowledges. A producer may have had nothing to send, so its silence is low.
@@ -290,8 +289,8 @@ def _reads_steadily(fetches: pa.Table, one: Silence) -> bool:
 
 
 def _writes_steadily(exchanges: pa.Table, fetches: pa.Table, one: Silence) -> bool:
-    """Whether the client wrote and did not fetch, with PRODUCES requests before the silence and RESUMED behind it, and
-    its other waits between two requests were short and alike: it writes by a clock or all the time, not by chance."""
+    """Whether the client wrote in a rhythm and never fetched. It sent PRODUCES requests before the silence and RESUMED
+    behind it. Its other waits between two requests were short and alike: it writes by a clock, or all the time."""
     mine = ev.equal(exchanges, "client_id", one.client) & (times(exchanges, "request_first_at") != NULL_TIME)
     written = times(exchanges, "request_first_at")[mine & (ints(exchanges, "api_key") == PRODUCE)]
     before, after = int((written <= one.begin).sum()), int((written >= one.end).sum())

@@ -412,7 +412,7 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 
 def _losses_of_hosts(tables: ev.Tables, told: set[tuple[str | None, str | None]]) -> list[ev.Finding]:
-    """Hosts between which segments were sent again and no exchange shows what that cost: a capture at the broker's end
+    """Hosts between which segments were sent again and no exchange shows what that cost. A capture at the broker's end
     has the first copy of each answer at its time. `told`: pairs of client and broker that have a finding."""
     found = []
     for one in host_losses(ev.get(tables, "connections")):
