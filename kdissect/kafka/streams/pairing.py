@@ -458,8 +458,8 @@ def _is_server_token(correlation: Int) -> bool:
 
 @part
 def _is_client_token(api: Int) -> bool:
-    """Whether a frame's first bytes, read as an API key, are those of a SCRAM client's message (RFC 5802, 7): `n,`, `y,`
-    or `p=` of the first, `c=` of the last. No API has such a key."""
+    """Whether a frame's first bytes, read as an API key, begin a SCRAM client's message (RFC 5802, 7): `n,`, `y,` or
+    `p=` of the first, `c=` of the last. No API has such a key."""
     return api == 0x6E2C or api == 0x792C or api == 0x703D or api == 0x633D
 
 
