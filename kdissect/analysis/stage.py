@@ -452,7 +452,7 @@ class _Held:
         parts = [
             _Held(
                 self.table.take(pa.array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
-                self.waits[:, rows], waiting,
+                self.waits.take(rows, axis=1), waiting,
             )
             for rows, waiting in (
                 (np.flatnonzero(~rest), (none, none)),

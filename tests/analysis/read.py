@@ -37,7 +37,7 @@ def analysed(name: str) -> dict[str, pa.Table]:
     """Every table that findings are made of and that is made unless others are asked for, as the engine makes them with
     the analysis behind it."""
     place = next(iter(sorted(CAPTURES.glob(f"{name}.pcap*"))))
-    return dict(kdissect.open(place).tables((*MADE, "producers")))
+    return dict(kdissect.open(place).tables((*MADE, "producers", "deliveries")))
 
 
 def rows(name: str, table: str, **where: object) -> list[dict[str, object]]:

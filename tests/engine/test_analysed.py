@@ -69,7 +69,8 @@ def test_what_nobody_asked_for_is_not_done(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(Stage, "_work", never)
     capture = opened("base")
-    columns = [name for name in SCHEMAS["exchanges"].names if name not in ("hold", "replication_ms")]
+    analysed = ("hold", "replication_ms", "agreed_ms", "throttled_ms")
+    columns = [name for name in SCHEMAS["exchanges"].names if name not in analysed]
     assert capture.table("exchanges", columns).num_rows
     assert capture.table("fetches", ["exchange_id", "request_kind", "latency_ms"]).num_rows
     assert capture.table("fetch_partitions", ["exchange_id", "topic", "lag"]).num_rows

@@ -22,7 +22,7 @@ from tests.tls.openssl import TLS12, TLS13, Ends
 
 CAPTURES = ROOT / "captures"
 OF_ADDRESSES = {"connection_id", "exchange_id", "client_ip", "capture", "request_file", "response_file"}
-OF_PACKETS = {"network_kind", "network_ms", "queued_ms", "broker_ms", "think_ms"}
+OF_PACKETS = {"network_kind", "network_ms", "queued_ms", "broker_ms", "agreed_ms", "think_ms"}
 """Measured by acknowledgements, of which the handshake of TLS has more; see below how near they are."""
 OF_TLS = {"request_resent_ms", "response_resent_ms"}
 """Unknown inside TLS."""

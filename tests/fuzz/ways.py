@@ -112,7 +112,7 @@ def no_room() -> AbstractContextManager[Any]:
     return stack
 
 
-BOUNDED = frozenset({"findings", "findings_of", "budget"})
+BOUNDED = frozenset({"findings", "findings_of", "budget", "deliveries", "deliveries_of"})
 """What a first screen says of the first rows only, where it has no room for more."""
 SCREENS: dict[str, tuple[Switch, frozenset[str], dict[str, Any]]] = {
     "first screen of chosen evidence": (chosen_evidence, frozenset(), {"jobs": 1}),

@@ -200,7 +200,7 @@ KINDS = {
         rule=(
             "Messages reported leaders of partitions that differ from those before, by a higher epoch. Partitions "
             "that move from one broker to another within 5 s are in one finding. Low where a client asked the old "
-            "leader and was refused, medium where one was refused for 1 s or more: such a move heads the errors that "
+            "leader and was refused, medium where one was refused for 1 s or more. Such a move heads the errors that "
             "follow from it. The controller's moves are those of `__cluster_metadata`."
         ),
         headline={

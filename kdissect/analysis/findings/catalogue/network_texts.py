@@ -171,9 +171,9 @@ KINDS = {
             "The round trip was 4 ms or less and then, for most requests, 20 ms or more on two connections or more "
             "to a broker, proven by acknowledgements (`times.md`). Or nine of ten exchanges spent 4 ms or less on the "
             "network up to some moment, and nine of ten 20 ms or more (60 ms by acknowledgements) from then on, for "
-            "2 s and longer. Or, at the broker's end, two connections or more whose beginning was captured end with a "
-            "round trip to their client of 20 ms or more, though the client had asked again within 4 ms of an answer "
-            "three times or more, and no more in the last 2 s and four requests."
+            "2 s and longer. At the broker's end two connections or more, whose beginning was captured, end with a "
+            "round trip to their client of 20 ms or more. Before that the client had asked again within 4 ms of an "
+            "answer three times or more, and never in the last 2 s and four requests."
         ),
         headline={
             "broker": "the round trip to broker {broker} rose from {before:ms} to {after:ms}",
@@ -240,8 +240,8 @@ KINDS = {
         rule=(
             "Five or more messages between a client and a broker, 1 % of their exchanges at least, waited for "
             "segments that were sent again and were needed. Medium from 1 s in all on. Where no exchange shows that, "
-            "as at the broker's end, low if 20 segments or more between two hosts, 2 % of their packets at least, "
-            "were sent again on two connections or more, with more bytes than probes have and no closed window."
+            "as at the broker's end, segments that were sent again between two hosts are low: 20 or more, 2 % of their "
+            "packets at least, on two connections or more. Probes and segments into a closed window do not count."
         ),
         headline={
             "messages": "the network lost segments between client {client} and broker {broker}",

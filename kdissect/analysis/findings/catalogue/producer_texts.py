@@ -8,8 +8,8 @@ KINDS = {
     "producer_silent": Kind(
         cause="client",
         rule=(
-            "A producer sent 20 Produce requests or more, of two in each 100 ms, then nothing at all, on any "
-            "connection, for 2 s or more; 5 requests or more followed. It never fetched, and no answer was due to it. "
+            "A producer sent 20 Produce requests or more, two in each 100 ms. Then it sent nothing on any connection "
+            "for 2 s or more, and 5 requests or more followed. It never fetched, and no answer was due to it. "
             "Its other waits between two requests are an eighth of that at most, and the longest is four times their "
             "median at most (or 200 ms). Its connections stayed open, with fewer copies of segments than "
             "retransmission timers would have sent. No other client was silent for most of that time."
