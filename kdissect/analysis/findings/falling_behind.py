@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.grouping import Groups, group
@@ -103,14 +102,25 @@ def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int6
             yield one
 
 
-def others_were_late(fetches: pa.Table, client: str | None, since: int, until: int) -> bool:
-    """Whether a quota, a broker or the network set the pace of a client's fetches in a span."""
-    at = times(fetches, "requested_at")
-    mine = ev.equal(fetches, "client_id", client) if client is not None else pc.is_null(fetches["client_id"]).to_numpy()
-    mine = mine & (at != NULL_TIME) & (at >= since) & (at <= until)
-    throttled = np.nan_to_num(reals(fetches, "throttle_ms"))[mine] > 0
-    late = np.nan_to_num(reals(fetches, "excess_ms"))[mine]
-    return bool(throttled.any()) or float(late.sum()) * MILLI >= OTHERS_SHARE * (until - since)
+class Paces:
+    """What set the pace of each client's fetches."""
+
+    def __init__(self, fetches: pa.Table) -> None:
+        groups = group(fetches, ["client_id"])
+        self._at = times(fetches, "requested_at")
+        self._throttled = np.nan_to_num(reals(fetches, "throttle_ms")) > 0
+        self._late = np.nan_to_num(reals(fetches, "excess_ms"))
+        rows = np.argsort(groups.code, kind="stable")
+        sizes = np.bincount(groups.code, minlength=groups.keys.num_rows)
+        self._of = dict(zip(groups.keys["client_id"].to_pylist(), np.split(rows, np.cumsum(sizes)[:-1]), strict=False))
+
+    def were_set_by_others(self, client: str | None, since: int, until: int) -> bool:
+        """Whether a quota, a broker or the network set the pace of a client's fetches in a span (microseconds)."""
+        rows = self._of.get(client, NONE)
+        at = self._at[rows]
+        mine = rows[(at != NULL_TIME) & (at >= since) & (at <= until)]
+        late = float(self._late[mine].sum())
+        return bool(self._throttled[mine].any()) or late * MILLI >= OTHERS_SHARE * (until - since)
 
 
 def report_fallen(tables: ev.Tables, kind: str, table: str, keys: pa.Table, some: list[Falling]) -> list[ev.Finding]:

@@ -13,9 +13,9 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.falling_behind import (
     READ_COMMITTED,
     LogEnds,
+    Paces,
     each_fallen,
     held_back,
-    others_were_late,
     report_fallen,
 )
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
@@ -304,11 +304,9 @@ def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     # A reader of committed records cannot read beyond the last stable offset.
     end = np.where(committed & (stable >= 0), stable, high)
     lag = np.maximum(lag - (high - end), 0)
-    some = [
-        one
-        for one in each_fallen(groups, rows, when, lag, end, LogEnds(partitions, when))
-        if not others_were_late(fetches, groups.keys["client_id"][one.code].as_py(), one.since, one.until)
-    ]
+    some, paces = list(each_fallen(groups, rows, when, lag, end, LogEnds(partitions, when))), Paces(fetches)
+    names = groups.keys["client_id"].to_pylist()
+    some = [one for one in some if not paces.were_set_by_others(names[one.code], one.since, one.until)]
     return report_fallen(tables, "growing_lag", "fetch_partitions", groups.keys, some)
 
 
@@ -330,13 +328,13 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     some = list(each_fallen(groups, known, at, lag, end, ends))
     if not some:
         return found
-    fetches, held = ev.get(tables, "fetches"), held_back(tables)
-    for one in list(some):
-        row = groups.keys.slice(one.code, 1).to_pylist()[0]
-        if (row["topic"], row["partition"]) in held or others_were_late(
-            fetches, row["client_id"], one.since, one.until
-        ):
-            some.remove(one)
+    paces, held, keys = Paces(ev.get(tables, "fetches")), held_back(tables), groups.keys.to_pylist()
+    some = [
+        one
+        for one in some
+        if (keys[one.code]["topic"], keys[one.code]["partition"]) not in held
+        and not paces.were_set_by_others(keys[one.code]["client_id"], one.since, one.until)
+    ]
     return found + report_fallen(tables, "commits_fall_behind", "offset_commits", groups.keys, some)
 
 
