@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.mixing import mixed
-from kdissect.kafka.exchanges.completed import NULL_TIME
+from kdissect.kafka.completed import NULL_TIME
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import MS, PLACES, TEXT
 from kdissect.tables.identity import SEPARATOR, connection_ids, exchange_ids

@@ -11,8 +11,8 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.inputs import Packets
 from kdissect.engine.pipeline import Kind, Rows, Wishes, rows
 from kdissect.engine.timings import REST, TABLES
+from kdissect.kafka.completed import Completed, Quality
 from kdissect.kafka.exchanges import payloads
-from kdissect.kafka.exchanges.completed import Completed, Quality
 from kdissect.kafka.exchanges.completion import Sparing
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.ledger import Ledger

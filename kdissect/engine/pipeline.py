@@ -16,8 +16,8 @@ import pyarrow as pa
 from kdissect.capture.window import View
 from kdissect.engine.inputs import Packets
 from kdissect.engine.timings import KAFKA, REST, TABLES, TCP, Timings
+from kdissect.kafka.completed import Completed
 from kdissect.kafka.exchanges import payloads
-from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion, Sparing
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector, Harvest

@@ -28,7 +28,7 @@ from kdissect.capture.window import Window
 from kdissect.engine.books import Books
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
-from kdissect.kafka.exchanges.completed import Completed
+from kdissect.kafka.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.ledger import CarriedConnections

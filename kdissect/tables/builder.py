@@ -32,7 +32,7 @@ from kdissect.arrays.arrow import Coder
 from kdissect.arrays.codes import Codes, Texts
 from kdissect.arrays.dictionaries import repeated, unified
 from kdissect.arrays.lending import Lender
-from kdissect.kafka.exchanges.completed import Completed, Connections, Problems, Quality
+from kdissect.kafka.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients

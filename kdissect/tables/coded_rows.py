@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder, begins, ints, numbers, reals, valid
 from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
-from kdissect.kafka.exchanges.completed import NULL_TIME
+from kdissect.kafka.completed import NULL_TIME
 from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY, UNSEEN_KEY
 from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, spread
 from kdissect.tables.fetch_rows import NamedFetches, complete_read, fetches_of, plain

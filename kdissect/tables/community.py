@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.kafka.exchanges.completed import Connections
+from kdissect.kafka.completed import Connections
 
 Words = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import END_REASONS, NETWORK_KINDS, NULL_TIME
+from kdissect.kafka.completed import END_REASONS, NETWORK_KINDS, NULL_TIME
 from kdissect.tables.clients import NEVER, Clients, told
 from kdissect.tables.declaration.model import MS, PLACES
 from kdissect.tables.identity import ConnectionEnds, Directory, connection_ids, dictionary

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import numbers
 from kdissect.arrays.codes import NULL
-from kdissect.kafka.exchanges.completed import NETWORK_KINDS, NO_CODE, NULL_TIME, Ints
+from kdissect.kafka.completed import NETWORK_KINDS, NO_CODE, NULL_TIME, Ints
 from kdissect.tables.apinames import api_column, error_column
 from kdissect.tables.declaration.model import ACKS_KEY, CODE, FLAG, MS, TIME_KEY
 from kdissect.tables.identity import dictionary, unresolved_host

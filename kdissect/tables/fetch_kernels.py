@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.codes import NULL
-from kdissect.kafka.exchanges.completed import NO_CODE
+from kdissect.kafka.completed import NO_CODE
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables.fetch_rows import micros
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kdissect.arrays.arrow import MILLI, Scalar
 from kdissect.arrays.codes import NULL
-from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME
+from kdissect.kafka.completed import NO_CODE, NULL_TIME
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.structs import Records, rows_of, struct, view, width
 from kdissect.tables.identity import SEPARATOR

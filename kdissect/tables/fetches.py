@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.kafka.exchanges.completed import NO_CODE
+from kdissect.kafka.completed import NO_CODE
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT, TIME_KEY, UNSEEN_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.kafka.exchanges.completed import NULL_TIME
+from kdissect.kafka.completed import NULL_TIME
 from kdissect.kafka.exchanges.payloads import decoded
 from kdissect.tables.apinames import error_column
 from kdissect.tables.declaration.model import ASSIGNMENT, CODE, TEXT, TIME_KEY

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from kdissect.arrays.dictionaries import first_codes, no_values
 from kdissect.arrays.growing import grown, write
-from kdissect.kafka.exchanges.completed import Connections
+from kdissect.kafka.completed import Connections
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import put_word
 from kdissect.tables.address_texts import SEPARATOR as SEPARATOR

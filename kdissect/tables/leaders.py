@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.kafka.exchanges.completed import NULL_TIME
+from kdissect.kafka.completed import NULL_TIME
 from kdissect.tables.apinames import api_name
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, TEXT

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import Completed, Connections
+from kdissect.kafka.completed import Completed, Connections
 from kdissect.kernels.native import in_checkout
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import By, DeclarationError, Gathering, Path, Reads

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.kafka.exchanges.completed import NO_CODE
+from kdissect.kafka.completed import NO_CODE
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
 from kdissect.tables.fetches import FETCH
 from kdissect.tables.makers import makes

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.kafka.exchanges.completed import FILE_SHIFT, Problems, Quality
+from kdissect.kafka.completed import FILE_SHIFT, Problems, Quality
 from kdissect.problems import Kind
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import COUNT, TEXT

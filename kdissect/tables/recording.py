@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.dictionaries import unified
-from kdissect.kafka.exchanges.completed import Problems, Status
+from kdissect.kafka.completed import Problems, Status
 from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets.batches import Batches, doubtful, walk
 from kdissect.tables.declaration import SCHEMAS

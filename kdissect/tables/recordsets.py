@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import Problems
+from kdissect.kafka.completed import Problems
 from kdissect.kafka.recordsets.batch_layout import AT, BASE_OFFSET, NULL, RECORDS
 from kdissect.kafka.recordsets.batches import Batches
 from kdissect.tables.declaration.model import CODE, TEXT, TIME_KEY

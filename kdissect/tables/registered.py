@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.kafka.exchanges.completed import Problems, Quality
+from kdissect.kafka.completed import Problems, Quality
 from kdissect.kafka.recordsets import batch_columns, batch_layout, producers
 from kdissect.tables import (
     commits,

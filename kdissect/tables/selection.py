@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.kafka.exchanges.completed import Completed, Connections
+from kdissect.kafka.completed import Completed, Connections
 from kdissect.kafka.exchanges.messages import Message
 from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FLOW, PORTS
 from kdissect.problems import UsageError

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import NETWORK_KINDS, NULL_TIME, Completed, Connections
+from kdissect.kafka.completed import NETWORK_KINDS, NULL_TIME, Completed, Connections
 from kdissect.tables.selection import only
 
 Int64s = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import FILE_SHIFT, NULL_TIME, STATUS, Completed, Connections
+from kdissect.kafka.completed import FILE_SHIFT, NULL_TIME, STATUS, Completed, Connections
 from kdissect.kernels.kernel import kernel
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import CODE, COUNT, EXCHANGE_KEYS, FLAG, MS, TIME

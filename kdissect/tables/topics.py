@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.kafka.exchanges.completed import NULL_TIME
+from kdissect.kafka.completed import NULL_TIME
 from kdissect.tables.apinames import api_name
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clusters import answered_clusters

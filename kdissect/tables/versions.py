@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.arrow import Flags, Int64s, Scalar
-from kdissect.kafka.exchanges.completed import NULL_TIME, Completed
+from kdissect.kafka.completed import NULL_TIME, Completed
 from kdissect.kernels.kernel import kernel
 from kdissect.tables.apinames import api_name
 from kdissect.tables.brokers import Brokers

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, STATUS, Completed, Connections, Status
+from kdissect.kafka.completed import NO_CODE, NULL_TIME, STATUS, Completed, Connections, Status
 
 S = 1_000_000_000
 START = 1_700_000_000 * S

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from kdissect.kafka.exchanges.completed import FILE_SHIFT, NULL_TIME, Problems, Quality
+from kdissect.kafka.completed import FILE_SHIFT, NULL_TIME, Problems, Quality
 from kdissect.problems import Kind
 from kdissect.tables.builder import TableBuilder
 from tests.tables.made import START, completed, connections

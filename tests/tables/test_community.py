@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kdissect
-from kdissect.kafka.exchanges.completed import Connections
+from kdissect.kafka.completed import Connections
 from kdissect.tables.community import community_ids
 from tests.conftest import CAPTURES
 

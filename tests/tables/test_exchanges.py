@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import FILE_SHIFT, NULL_TIME
+from kdissect.kafka.completed import FILE_SHIFT, NULL_TIME
 from kdissect.tables.builder import TableBuilder
 from tests.tables.made import START, completed, connections, status
 

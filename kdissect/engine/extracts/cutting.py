@@ -20,7 +20,7 @@ from kdissect.engine.books import Books
 from kdissect.engine.extracts.showing import Wanted, wanted
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
-from kdissect.kafka.exchanges.completed import FILE_SHIFT, STATUS, Completed, Connections
+from kdissect.kafka.completed import FILE_SHIFT, STATUS, Completed, Connections
 from kdissect.net.scanner import Scanner
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError

@@ -27,7 +27,7 @@ from kdissect.engine.books import Books
 from kdissect.engine.inputs import CaptureFiles
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
-from kdissect.kafka.exchanges.completed import FILE_SHIFT
+from kdissect.kafka.completed import FILE_SHIFT
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.exchanges.frame_bytes import collect
 from kdissect.kafka.recordsets.batch_explanation import expand

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.engine.inputs import Packets, Segments
-from kdissect.kafka.exchanges.completed import Connections, Quality
+from kdissect.kafka.completed import Connections, Quality
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.packets import KINDS
 from kdissect.tables.selection import Selected

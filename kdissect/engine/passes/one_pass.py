@@ -21,7 +21,7 @@ from kdissect.engine.passes.watermark import NOTHING_YET, watermark
 from kdissect.engine.pipeline import Rows, Strand, completed, enter
 from kdissect.engine.readahead import read
 from kdissect.engine.timings import KAFKA, REST, TCP
-from kdissect.kafka.exchanges.completed import Completed
+from kdissect.kafka.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 

@@ -24,7 +24,7 @@ from kdissect.engine.readahead import LARGE, jobs
 from kdissect.engine.saving.folder import ROW_GROUP, Folder, Searched, Wish, wanted
 from kdissect.engine.saving.second_process import FolderApart, possible
 from kdissect.engine.saving.sorted_parts import Merge
-from kdissect.kafka.exchanges.completed import Quality
+from kdissect.kafka.completed import Quality
 from kdissect.tables.builder import shown
 from kdissect.tables.declaration import TABLES, schema_of
 from kdissect.tables.declaration.model import By

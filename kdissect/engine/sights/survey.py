@@ -24,7 +24,7 @@ from kdissect.engine.passes.threads import SharedPass
 from kdissect.engine.settings import Settings
 from kdissect.engine.sights.shared_flows import Hashes, among, in_common, looked_at
 from kdissect.engine.timings import Timings
-from kdissect.kafka.exchanges.completed import NULL_TIME, Connections
+from kdissect.kafka.completed import NULL_TIME, Connections
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Harvest
 from kdissect.kafka.streams.ledger import Ledger, timed

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from kdissect.arrays.lending import Lender
 from kdissect.capture.pcap import CLOCK_STEP
 from kdissect.capture.window import EXTRA
+from kdissect.kafka.completed import NULL_TIME, Completed, Status
 from kdissect.kafka.exchanges.bodies import Aside
-from kdissect.kafka.exchanges.completed import NULL_TIME, Completed, Status
 from kdissect.kafka.exchanges.frame_bytes import Reader
 from kdissect.kafka.exchanges.inference import UNSUPPORTED_VERSION, Inference
 from kdissect.kafka.exchanges.logins import Logins

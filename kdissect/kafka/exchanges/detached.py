@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.capture.window import EXTRA, Window
-from kdissect.kafka.exchanges.completed import Completed
+from kdissect.kafka.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.exchanges.frame_bytes import Reader
 from kdissect.kafka.exchanges.messages import Decoder

@@ -12,7 +12,7 @@ import enum
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, Status
+from kdissect.kafka.completed import NO_CODE, NULL_TIME, Status
 from kdissect.kafka.exchanges.frame_bytes import behind_header, located, set_apart
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, TOKEN, X_BASE, Exchange, Frame, exchange_at, frame_of
 from kdissect.kernels.kernel import kernel, part

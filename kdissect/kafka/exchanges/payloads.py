@@ -19,8 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.kafka.completed import Message
 from kdissect.kafka.exchanges.bodies import Type
-from kdissect.kafka.exchanges.completed import Message
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.schema import index, model
 from kdissect.schema.columns import schema_of

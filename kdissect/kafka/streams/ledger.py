@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from kdissect.arrays.growing import grown, lazy_zeros, write
 from kdissect.arrays.mixing import mixed
-from kdissect.kafka.exchanges.completed import Connections, Problems
+from kdissect.kafka.completed import Connections, Problems
 from kdissect.kafka.protocols import KAFKA, NAMES, TLS, name_of
 from kdissect.kernels.structs import Records, Words
 from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FILE_SHIFT, PORTS

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.kafka.exchanges.completed import Status
+from kdissect.kafka.completed import Status
 from kdissect.kafka.streams import state as st
 from kdissect.kafka.streams.state import (
     Exchange,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import Completed
+from kdissect.kafka.completed import Completed
 from kdissect.live.moment import Listing
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration.model import CODE

@@ -24,7 +24,7 @@ from kdissect.engine.analysed_run import analysed
 from kdissect.engine.books import Books
 from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.run import Run
-from kdissect.kafka.exchanges.completed import Quality
+from kdissect.kafka.completed import Quality
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.spark.cells.table_cells import Cell, Stash, cell, kept_note, rows

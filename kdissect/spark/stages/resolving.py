@@ -11,7 +11,7 @@ import pyarrow as pa
 from kdissect.arrays.typed_values import loaded
 from kdissect.engine.analysed_run import analysed
 from kdissect.engine.passes.measures import measures
-from kdissect.kafka.exchanges.completed import Quality
+from kdissect.kafka.completed import Quality
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.scanner import Scanner
 from kdissect.problems import CaptureNotFound, Kind

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from kdissect.capture.window import Window
-from kdissect.kafka.exchanges.completed import Status
+from kdissect.kafka.completed import Status
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.state import TOKEN
