@@ -210,7 +210,9 @@ class Clusters:
             for topic_id in topic_ids:
                 clusters_of.setdefault(topic_id, set()).add(cluster)
         for address, cluster in found.items():
-            for topic_id in self.topic_ids.get(address, ()):
+            # Of an address with a ClusterId of its own they are collected until that is known, which depends on who
+            # reads what first.
+            for topic_id in () if address in self.ids else self.topic_ids.get(address, ()):
                 clusters_of.setdefault(topic_id, set()).add(cluster)
         told = {
             address: set[str]().union(*(clusters_of.get(topic_id, ()) for topic_id in self.topic_ids[address]))

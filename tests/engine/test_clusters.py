@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import kdissect
+from kdissect.tables.clusters import Clusters
 from kdissect.tables.declaration import TABLES
 from tests.conftest import CAPTURES
 from tests.other_cluster import write_other_cluster, write_together
@@ -103,3 +104,14 @@ def test_exchanges_alone_are_held_within_their_cluster(pair: tuple[Path, Path]) 
     batches = kdissect.open([str(one) for one in pair]).batches("exchanges")
     found = [row for batch in batches for row in batch.select(columns).to_pylist()]
     assert Counter(map(repr, found)) == Counter(map(repr, [row for part in parts for row in part]))
+
+
+def test_clusters_do_not_depend_on_what_was_read_first() -> None:
+    """Topic ids of an address with a ClusterId are collected until that is known: they join nothing."""
+    own, other = "capture\t10.0.0.1:9092", "capture\t10.0.0.2:9092"
+    early, late = Clusters(), Clusters()
+    early.mention(own, ["topic-id"])
+    for clusters in (early, late):
+        clusters.note(clusters.ids, own, "cluster")
+        clusters.mention(other, ["topic-id"])
+    assert early.joined({}, {}) == late.joined({}, {}) == {own: "cluster"}
