@@ -12,8 +12,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-import cramjam
 import lz4.frame
+import pyarrow as pa
 import zstandard
 
 from kdissect.kafka.recordsets.batch_layout import GZIP, LZ4, SNAPPY, ZSTD
@@ -108,13 +108,23 @@ def _gzip(data: memoryview) -> Iterator[bytes]:
 
 
 def _snappy_block(data: memoryview) -> memoryview:
+    size = _snappy_size(data)
+    if size > SNAPPY_EXPANSION * len(data) + 64:
+        raise CodecError("snappy: a block claims more than it can hold")
     try:
-        size = cramjam.snappy.decompress_raw_len(data)
-        if size > SNAPPY_EXPANSION * len(data) + 64:
-            raise CodecError("snappy: a block claims more than it can hold")
-        return memoryview(cramjam.snappy.decompress_raw(data))
-    except (cramjam.DecompressionError, ValueError, OverflowError) as error:
-        raise error if isinstance(error, CodecError) else CodecError(f"snappy: {_first_line(error)}") from None
+        return memoryview(pa.Codec("snappy").decompress(data, size)).cast("B")
+    except (OSError, ValueError) as error:
+        raise CodecError(f"snappy: {_first_line(error)}") from None
+
+
+def _snappy_size(data: memoryview) -> int:
+    """The uncompressed bytes that a block says it has: a varint of 32 bits, the low seven bits first."""
+    size = 0
+    for place, byte in enumerate(data[:5]):
+        size |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return size
+    raise CodecError("snappy: a block without its size")
 
 
 def _snappy(data: memoryview) -> Iterator[memoryview]:

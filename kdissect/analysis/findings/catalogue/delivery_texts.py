@@ -11,12 +11,12 @@ KINDS = {
         cause="unknown",
         rule=(
             "A consumer group (else a client) was given 10 batches of a topic or more 1 s or more after they were "
-            "sent (`--slow`). It had started to read the topic before they were sent. Medium where that is every tenth "
-            "batch that it was given of those, else info."
+            "sent (`--slow`). It had started to read the topic before they were sent. It is information: what is at "
+            "fault has a finding of its own."
         ),
         headline="{who:list reader} got records of {name} up to {longest:ms} late",
         sentence=(
-            "{who:list reader} got {batches:n} of {all:n} batches of topic {name} {late:ms} or more after they were "
+            "{who:list reader} got {batches:#batch|batches} of topic {name} {late:ms} or more after they were "
             "sent, since {since:clock}: half of them after {half:ms} or more, the slowest after {longest:ms}.[ All are "
             "of {alone:?partition|partitions} {alone:list}; the topic's others were not late.] Of that time {share} "
             "belongs to batches that waited most for[?for_reader: the reader: no fetch of it that could take them was "
@@ -35,12 +35,11 @@ KINDS = {
         cause="client",
         rule=(
             "Two answers or more gave the same batches to a consumer group: 10 batches of a topic or more, and every "
-            "tenth that it was given. Share groups do not count. Low where members joined the group meanwhile, else "
-            "info."
+            "tenth that it was given. Share groups do not count."
         ),
         headline="{who:list reader} was given {batches:#batch|batches} of {name} again",
         sentence=(
-            "{who:list reader} was given {batches:n} of {all:n} batches ({records:#record}) of topic {name} again, up "
+            "{who:list reader} was given {batches:#batch|batches} ({records:#record}) of topic {name} again, up "
             "to {most:times}.[?moved: Members joined it meanwhile: what had not been committed by then went to the "
             "next member, or to the same one after a restart.][?alone: No member joined it meanwhile: its consumer "
             "went back, or dropped what it had fetched ahead.]"

@@ -19,7 +19,7 @@ from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints
 LEAST = 10
 """Batches that were late, or given again: a few are a start, a pause or a move that other findings name."""
 SHARE = 0.1
-"""Of a reader's batches. Every tenth record late is what its users notice; below, it is told as information."""
+"""Of a reader's batches: fewer that are given again are a retry or two."""
 ON_TIME = 0.25
 """Of what is called late: partitions whose 95th percentile is below are not late."""
 MOST = 10
@@ -80,7 +80,8 @@ class _Deliveries:
 
 @finder(deliveries=EVERY_ROW)
 def late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Records that readers got late although they had begun to read the topic before these were sent. Readers of a
+    """Records that readers got late although they had begun to read the topic before these were sent: information, for
+    what is at fault has findings of its own, which know more than what records waited for. Readers of a
     topic that waited for the same are told together, unless they waited for themselves or their quotas."""
     found = _Deliveries(ev.get(tables, "deliveries"))
     rows = found.rows
@@ -88,16 +89,16 @@ def late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     begun = _begun(found, took)
     fair = ~np.isnan(took) & (sent >= begun[code]) & (sent != NULL_TIME)
     slow = fair & (took >= limits.slow_ms)
-    counts, every = found.groups.count(slow), found.groups.count(fair)
-    together: dict[tuple[str | None, Reader, bool, int | None], list[int]] = {}
+    counts = found.groups.count(slow)
+    together: dict[tuple[str | None, Reader, int | None], list[int]] = {}
     for one in np.argsort(-found.groups.total(np.where(slow, took, 0)), kind="stable").tolist():
         if counts[one] >= LEAST:
             waited = _largest(rows, np.flatnonzero(slow & (code == one)), took)[0]
-            reader, felt = found.reader(one), bool(counts[one] >= SHARE * every[one])
             own = one if waited in OF_THE_READER else None
-            together.setdefault((waited, reader._replace(group_id=None, client_id=None), felt, own), []).append(one)
+            place = found.reader(one)._replace(group_id=None, client_id=None)
+            together.setdefault((waited, place, own), []).append(one)
     made: list[ev.Finding] = []
-    for (waited, place, felt, _), codes in list(together.items())[:MOST]:
+    for (waited, place, _), codes in list(together.items())[:MOST]:
         if waited is None:
             continue
         readers = [found.reader(one) for one in codes]
@@ -105,7 +106,7 @@ def late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         mine, all_of_it = np.flatnonzero(slow & of), np.flatnonzero(fair & of)
         share = _largest(rows, mine, took)[1]
         values: dict[str, Any] = {
-            "who": [one.named() for one in readers], "batches": len(mine), "all": len(all_of_it),
+            "who": [one.named() for one in readers], "batches": len(mine),
             "late": limits.slow_ms, "half": float(np.median(took[mine])), "longest": float(took[mine].max()),
             "share": f"{share:.0%}", "since": int(sent[mine].min()), "name": place.topic or place.topic_id,
             "alone": _late_partitions(rows, mine, all_of_it, took, limits.slow_ms), f"for_{waited}": True,
@@ -115,7 +116,7 @@ def late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"delivery_ms >= {limits.slow_ms:g}", f"produced_at >= '{_moment(int(begun[codes].min()))}'",
         )  # fmt: skip
         made += ev.finding(
-            tables, "late_records", ev.MEDIUM if felt else ev.INFO, "deliveries", condition, values,
+            tables, "late_records", ev.INFO, "deliveries", condition, values,
             cause=CAUSES.get(waited, "unknown") if share >= MOSTLY else "unknown",
             client_id=found.only("client_id", mine) if waited in OF_THE_READER else None,
             group_id=found.only("group_id", mine), topic=place.topic, broker=found.only("broker", mine),
@@ -184,12 +185,12 @@ def given_again(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         joined = times(joins, "at")[ev.equal(joins, "group_id", str(reader.group_id))]
         moved = bool((joined > times(rows, "delivered_at")[mine].min()).any())
         values = {
-            "who": [reader.named()], "batches": int(counts[one]), "all": int(every[one]),
+            "who": [reader.named()], "batches": int(counts[one]),
             "records": int(ints(rows, "records", 0)[mine].sum()), "most": int(ints(rows, "times")[mine].max()),
             "name": reader.topic or reader.topic_id, "moved": moved, "alone": not moved,
         }  # fmt: skip
         made += ev.finding(
-            tables, "records_given_again", ev.LOW if moved else ev.INFO, "deliveries",
+            tables, "records_given_again", ev.INFO, "deliveries",
             ev.both(reader.of_topic(), reader.itself(), "times > 1"), values,
             client_id=found.only("client_id", mine), group_id=reader.group_id, topic=reader.topic,
         )  # fmt: skip
