@@ -211,7 +211,10 @@ def _other_places(connections: Ends, component: Int64s, members: Int64s) -> pa.L
     of, held = (members[np.concatenate(parts)] for parts in (owner, other))
     apart = connections.place[of] != connections.place[held]
     of, held = of[apart], held[apart]
-    order = np.lexsort((connections.id[held], connections.place[held], connections.id[of]))
+    # By names: in which order captures were given is nothing to whoever compares rows.
+    names = [(place.capture, place.interface or "") for place in connections.places]
+    rank = np.argsort(np.array(sorted(range(len(names)), key=names.__getitem__), np.int64))
+    order = np.lexsort((connections.id[held], rank[connections.place[held]], connections.id[of]))
     ids, of, held = np.unique(connections.id[members]), connections.id[of][order], held[order]
     captures, interfaces = (
         pa.array([getattr(place, name) for place in connections.places], TEXT).take(pa.array(connections.place[held]))

@@ -25,8 +25,8 @@ from kdissect.tables.fetch_rows import NamedFetches, complete_read, fetches_of, 
 from kdissect.tables.fetches import FETCH, METADATA_TOPIC, METADATA_TOPIC_ID
 from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.nest import Level, lengths
-from kdissect.tables.partitions import paired
-from kdissect.tables.produces import PRODUCE
+from kdissect.tables.partitions import coded_keys, paired
+from kdissect.tables.produces import PRODUCE, matched
 from kdissect.tables.table_block import READ_ASIDE, Block
 
 FORGOTTEN_TOPICS = "forgotten_topics_data"
@@ -258,17 +258,16 @@ def produced_rows(block: Block, topics: Topics) -> Later:
     def made() -> Codes:
         asked, given = topics.produced(request, response)
         (asked_row, asked_topic), (given_row, given_topic) = asked.placed(bodies[0]), given.placed(bodies[1])
-        numbered, none = (asked.partitions.ints("index"), given.partitions.ints("index")), np.zeros(0, np.int64)
-        row, asked_at, _, answer_at = paired(
-            [asked_row, none, given_row], [asked_topic, none, given_topic], [numbered[0], none, numbered[1]]
-        )
-        source, given_at = np.where(asked_at >= 0, asked_at, answer_at + len(asked_row)), Places(answer_at)
+        numbered = asked.partitions.ints("index"), given.partitions.ints("index")
+        rows, named = (asked_row, given_row), (asked_topic, given_topic)
+        row, *found = matched(rows, coded_keys(rows, named, numbered))
+        source, given_at = np.where(found[0] >= 0, found[0], found[1] + len(asked_row)), Places(found[1])
         return Codes(
             {
                 EXCHANGE_KEYS[0]: high[row],
                 EXCHANGE_KEYS[1]: n[row],
                 TIME_KEY: _micros(first[row]),
-                **topics.columns(np.concatenate([asked_topic, given_topic])[source]),
+                **topics.columns(np.concatenate(named)[source]),
                 "partition": np.concatenate(numbered)[source],
                 "base_offset": given_at.field(given.partitions, "base_offset"),
                 "error_code": given_at.field(given.partitions, "error_code"),

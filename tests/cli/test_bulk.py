@@ -69,8 +69,9 @@ def test_a_second_run_and_what_spark_cannot_do(tmp_path: Path) -> None:
     ):
         done = run(CAPTURE, "-o", str(tmp_path / "other"), *local, *arguments)
         assert done.returncode == said[0], done.stderr
-        assert len(done.stderr.splitlines()) == 1, done.stderr
-        assert said[1] in done.stderr
+        lines = [line for line in done.stderr.splitlines() if "decoded whole" not in line]  # that is no complaint
+        assert len(lines) == 1, done.stderr
+        assert said[1] in lines[0]
 
 
 def test_the_jvm_is_light_where_python_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

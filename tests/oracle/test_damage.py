@@ -111,7 +111,7 @@ def test_the_same_answer_in_another_wrapping(name: str) -> None:
     if name in OTHER_TIMES:
         drop |= {c for c in base.exchanges[0] if c.endswith(("_at", "_ms"))} | {"network_kind"}
     if name == "field_reordered":  # a network is measured by what acknowledged what when
-        drop |= {"network_kind", "network_ms", "broker_ms", "excess_ms", "think_ms", "request_resent_ms"}
+        drop |= {"network_kind", "network_ms", "broker_ms", "agreed_ms", "excess_ms", "think_ms", "request_resent_ms"}
     if name in OTHER_FRAMES | {"field_two_interfaces"}:
         drop |= {"request_frame", "response_frame"}
     if name == "field_two_interfaces":  # it has a block that names addresses
