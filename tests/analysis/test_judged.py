@@ -209,7 +209,7 @@ NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?: (?:ms|s|
 INSTANT = re.compile(r"\d\d:\d\d:\d\d\.\d{3}")
 CONSTANTS = {
     "short_connections": {"2.0 s", "5"}, "network_stall": {"200 ms"}, "slow_requests": {"1.0 s"},
-    "slow_fetches": {"1.0 s"}, "slow_followers": {"1.0 s"}, "heartbeat_loop": {"50 ms"},
+    "slow_fetches": {"1.0 s"}, "slow_followers": {"1.0 s"}, "late_records": {"1.0 s"}, "heartbeat_loop": {"50 ms"},
     "member_left": {"3 s"}, "session_slots": {"1,000", "125"}, "limited_by_max_bytes": {"50"},
 }  # fmt: skip
 """Thresholds and Kafka's defaults that a sentence names; docs/findings.md has them."""
@@ -232,7 +232,7 @@ def test_every_number_fits_its_evidence(name: str) -> None:
         text = _without_names(one, shown, tables)
         for moment in INSTANT.findall(text):
             assert moment in _instants(one, shown, tables), (moment, one["text"])
-        known = _numbers(one, shown, tables) | CONSTANTS.get(one["id"], set())
+        known = _numbers(one, shown, tables) | CONSTANTS.get(one["id"], set()) | _shares(shown)
         for number in NUMBER.findall(INSTANT.sub("", text)):
             assert number in known, (number, one["id"], one["text"])
 
@@ -284,6 +284,14 @@ def _instants(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table])
 
 def _micro(at: datetime) -> int:
     return round(at.timestamp() * 1_000_000)
+
+
+def _shares(shown: pa.Table) -> set[str]:
+    """Per cent of the time of deliveries that waited most for the same."""
+    if "waited_for" not in shown.column_names:
+        return set()
+    spent = shown.group_by("waited_for").aggregate([("delivery_ms", "sum")])["delivery_ms_sum"].to_pylist()
+    return {f"{one / sum(spent):.0%}"[:-1] for one in spent}
 
 
 def _numbers(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table]) -> set[str]:
