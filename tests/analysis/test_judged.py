@@ -232,7 +232,7 @@ def test_every_number_fits_its_evidence(name: str) -> None:
         text = _without_names(one, shown, tables)
         for moment in INSTANT.findall(text):
             assert moment in _instants(one, shown, tables), (moment, one["text"])
-        known = _numbers(one, shown, tables) | CONSTANTS.get(one["id"], set()) | _shares(shown)
+        known = _numbers(one, shown, tables) | CONSTANTS.get(one["id"], set()) | _delivery_shares(shown)
         for number in NUMBER.findall(INSTANT.sub("", text)):
             assert number in known, (number, one["id"], one["text"])
 
@@ -286,7 +286,7 @@ def _micro(at: datetime) -> int:
     return round(at.timestamp() * 1_000_000)
 
 
-def _shares(shown: pa.Table) -> set[str]:
+def _delivery_shares(shown: pa.Table) -> set[str]:
     """Per cent of the time of deliveries that waited most for the same."""
     if "waited_for" not in shown.column_names:
         return set()
