@@ -288,7 +288,7 @@ def _micro(at: datetime) -> int:
 
 def _delivery_shares(shown: pa.Table) -> set[str]:
     """Per cent of the time of deliveries that waited most for the same."""
-    if "waited_for" not in shown.column_names:
+    if "delivery_ms" not in shown.column_names:
         return set()
     spent = shown.group_by("waited_for").aggregate([("delivery_ms", "sum")])["delivery_ms_sum"].to_pylist()
     return {f"{one / sum(spent):.0%}"[:-1] for one in spent}
