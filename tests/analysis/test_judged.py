@@ -291,7 +291,8 @@ def _delivery_shares(shown: pa.Table) -> set[str]:
     if "delivery_ms" not in shown.column_names:
         return set()
     spent = shown.group_by("waited_for").aggregate([("delivery_ms", "sum")])["delivery_ms_sum"].to_pylist()
-    return {f"{one / sum(spent):.0%}"[:-1] for one in spent}
+    known = [one for one in spent if one]
+    return {f"{one / sum(known):.0%}"[:-1] for one in known}
 
 
 def _numbers(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table]) -> set[str]:
