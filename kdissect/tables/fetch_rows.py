@@ -33,6 +33,8 @@ FIRST_SESSION_VERSION = 7
 RAFT, REDIRECTED, FAILED, COMMITTED = 1, 2, 4, 8
 """Bits of `FetchRow.marks`: the request names KRaft's log; the answer names a preferred replica or a diverging epoch; a
 partition of the answer has an error; the request reads committed records only."""
+READ_COMMITTED = 1
+"""The value of isolation_level with which a consumer reads committed records only (KIP-98)."""
 ASKED, GIVEN, FORGOTTEN = 1, 2, 4
 """Bits of `PartitionRow.flags`: the request names the partition; the answer has it; the request names it as
 forgotten."""

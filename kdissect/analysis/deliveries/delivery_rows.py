@@ -42,6 +42,7 @@ from kdissect.analysis.deliveries.visibility import (
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, instants, optional, whole, words
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, By
+from kdissect.tables.fetch_rows import READ_COMMITTED
 from kdissect.tables.makers import fills
 
 SCHEMA = SCHEMAS["deliveries"]
@@ -51,7 +52,7 @@ by a clock that is ahead of the capture's."""
 LONGEST_BUFFERED = 120_000 * MILLI
 """A producer gives up a record after so long by default (delivery.timeout.ms): an older timestamp is the application's
 own, the time of an event, and says nothing of the producer."""
-READ_COMMITTED, EVERY_REPLICA, LEADER = 1, -1, 1
+EVERY_REPLICA, LEADER = -1, 1
 CAUSES = ("producer", "network", "replication", "transaction", "reader", "broker", "throttle")
 PRODUCER, NETWORK, REPLICATION, TRANSACTION, READER, BROKER, THROTTLE = range(len(CAUSES))
 MATCHED = ("offset", "crc")

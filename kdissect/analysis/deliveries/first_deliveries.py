@@ -85,6 +85,3 @@ class FirstRows:
         if batches is None or batches.num_rows <= room or TIME_KEY not in batches.column_names:
             return None
         return int(np.partition(ints(batches, TIME_KEY), room - 1)[room - 1])
-
-
-__all__ = ["FirstRows"]

@@ -16,9 +16,10 @@ from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings.catalogue import KINDS, choose
 from kdissect.analysis.findings.phrases import time_text
 from kdissect.analysis.findings.template import fill
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, earliest, encoded, latest, one, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, encoded, ints, latest, one, times
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
+from kdissect.tables.fetch_rows import READ_COMMITTED
 from kdissect.tables.order import order
 from kdissect.tables.where import parse
 
@@ -212,6 +213,12 @@ def fetched_at(tables: Tables, partitions: pa.Table) -> tuple[Int64s, Int64s]:
     at = locate(exchange_keys(partitions["exchange_id"]), exchange_keys(fetches["exchange_id"]))
     answered = np.append(times(fetches, "response_first_at"), NULL_TIME)
     return at, answered[at]
+
+
+def reads_committed(tables: Tables, at: Int64s) -> Flags:
+    """Whether these rows of `fetches` (-1: none) read committed records only."""
+    found: Flags = np.append(ints(get(tables, "fetches"), "isolation_level", 0) == READ_COMMITTED, False)[at]
+    return found
 
 
 def union_ms(begin: Int64s, end: Int64s) -> float:

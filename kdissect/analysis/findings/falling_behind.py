@@ -25,8 +25,6 @@ TREND = 0.8
 """Share of the steps between them at which it was further behind than before."""
 OTHERS_SHARE = 0.5
 """Of the time in which a reader fell behind: answers that were late by so much are the reason, broker or network."""
-READ_COMMITTED = 1
-"""Value of `isolation_level`."""
 NONE: Int64s = np.empty(0, np.int64)
 
 
@@ -135,11 +133,12 @@ def report_fallen(tables: ev.Tables, kind: str, table: str, keys: pa.Table, some
         about = dict(zip(names, key, strict=True))
         partitions = [partition for _, partition in mine]
         worst, _ = mine[0]
-        columns = {**about, "partition": partitions} if table == "offset_commits" else {"topic": about["topic"]}
+        commits = table == "offset_commits"
+        columns = about if commits else {"topic": about["topic"]}
         condition = ev.both(
-            *(ev.equals(column, value) for column, value in columns.items() if column != "partition"),
+            *(ev.equals(column, value) for column, value in columns.items()),
             ev.among("partition", sorted(partitions)),
-            "error_code = 0" if table == "offset_commits" else "lag is not null",
+            "error_code = 0" if commits else "lag is not null",
         )
         values = {
             "partitions": partitions, "behind": worst.behind / MILLI, "since": worst.since, "until": worst.until,
@@ -152,12 +151,12 @@ def report_fallen(tables: ev.Tables, kind: str, table: str, keys: pa.Table, some
     return found
 
 
-def held_back(tables: ev.Tables) -> set[tuple[str, int]]:
+def find_held_back(tables: ev.Tables) -> set[tuple[str, int]]:
     """Partitions in which open transactions held readers of committed records back."""
-    partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
+    partitions = ev.get(tables, "fetch_partitions")
     at, _ = ev.fetched_at(tables, partitions)
     stable = ints(partitions, "last_stable_offset")
-    held = np.append(ints(fetches, "isolation_level", 0) == READ_COMMITTED, False)[at]
+    held = ev.reads_committed(tables, at)
     held &= (stable >= 0) & (stable < ints(partitions, "high_watermark"))
     some = partitions.filter(pa.array(held))
     return set(zip(some["topic"].to_pylist(), some["partition"].to_pylist(), strict=True))

@@ -64,10 +64,9 @@ from kdissect.arrays.arrow import (
 )
 from kdissect.arrays.codes import Codes
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
-from kdissect.tables.fetch_rows import FetchRows, fetches_of, find_turns, no_rows
+from kdissect.tables.fetch_rows import READ_COMMITTED, FetchRows, fetches_of, find_turns, no_rows
 from kdissect.tables.makers import fills
 
-READ_COMMITTED = 1
 TIMES = ("excess_ms", "agreed_ms", "throttled_ms")
 """Columns of `fetches` in the order in which `classify` writes them."""
 MAX_KNOWN = 1 << 20

@@ -33,6 +33,7 @@ from kdissect.tables.declaration.model import TIME_KEY, UNSEEN_KEY
 from kdissect.tables.fetch_rows import (
     FETCH_WIDTH,
     PARTITION_WIDTH,
+    READ_COMMITTED,
     FetchRows,
     NamedFetches,
     fetches_of,
@@ -286,7 +287,7 @@ def rows_of_tables(fetches: pa.Table, partitions: pa.Table, names: Names) -> tup
     found["given_session"] = ints(fetches, "response_session_id", 0)
     found["unseen"] = ints(fetches, UNSEEN_KEY, NULL)
     marks = (ints(fetches, "is_raft", 0) > 0) * h.RAFT + (ints(fetches, "partitions_with_error", 0) > 0) * h.FAILED
-    marks += (ints(fetches, "isolation_level", 0) == 1) * h.COMMITTED
+    marks += (ints(fetches, "isolation_level", 0) == READ_COMMITTED) * h.COMMITTED
     told = partitions_of(inner)
     redirected = (told["preferred"] >= 0) | (told["diverging"] >= 0)
     if redirected.any():

@@ -39,14 +39,13 @@ MOST = 8
 def sights_of_interfaces(capture: CaptureSet, settings: Settings) -> tuple[Sights, Views] | None:
     """What two interfaces of a capture saw at different places; None where that is nothing."""
     views, interface = _views(capture, settings)
-    names = interfaces(capture)
     pairs = [
         (np.intersect1d(views[one], views[other]), one, other) for one, other in combinations(list(views)[:MOST], 2)
     ]
     shared, *both = max(pairs, key=lambda pair: len(pair[0]), default=(np.zeros(0, np.uint64), 0, 0))
     if not len(shared):
         return None
-    parts = []
+    parts, names = [], interfaces(capture)
     for view in both:
         seen, ends = seen_in(capture, shared, settings, view)
         number = interface[view]

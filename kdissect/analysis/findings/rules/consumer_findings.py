@@ -11,11 +11,10 @@ import pyarrow.compute as pc
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.falling_behind import (
-    READ_COMMITTED,
     LogEnds,
     Paces,
     each_fallen,
-    held_back,
+    find_held_back,
     report_fallen,
 )
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
@@ -295,7 +294,7 @@ def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
     at, when = ev.fetched_at(tables, partitions)
     follower = np.append(ints(fetches, "is_follower", 0) > 0, False)[at]
-    committed = np.append(ints(fetches, "isolation_level", 0) == READ_COMMITTED, False)[at]
+    committed = ev.reads_committed(tables, at)
     clients = pa.array(at, mask=at < 0)
     partitions = partitions.append_column("client_id", fetches["client_id"].take(clients))
     groups = group(partitions, ["client_id", "topic", "partition"])
@@ -328,7 +327,7 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     some = list(each_fallen(groups, known, at, lag, end, ends))
     if not some:
         return found
-    paces, held, keys = Paces(ev.get(tables, "fetches")), held_back(tables), groups.keys.to_pylist()
+    paces, held, keys = Paces(ev.get(tables, "fetches")), find_held_back(tables), groups.keys.to_pylist()
     some = [
         one
         for one in some

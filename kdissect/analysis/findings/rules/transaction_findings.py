@@ -210,7 +210,7 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
     stable, high = ints(partitions, "last_stable_offset"), ints(partitions, "high_watermark")
     at, when = ev.fetched_at(tables, partitions)
-    committed = np.append(ints(fetches, "isolation_level", 0) == 1, False)[at]
+    committed = ev.reads_committed(tables, at)
     good = (ints(partitions, "error_code", 0) == 0) & (when != NULL_TIME) & committed & (stable >= 0)
     groups = group(partitions, ["topic", "partition"])
     rows = np.flatnonzero(good)

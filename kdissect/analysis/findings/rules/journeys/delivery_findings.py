@@ -80,14 +80,14 @@ class _Deliveries:
 
 @finder(deliveries=EVERY_ROW)
 def late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Records that readers got late although they had begun to read the topic before these were sent: information, for
-    what is at fault has findings of its own, which know more than what records waited for. Readers of a
-    topic that waited for the same are told together, unless they waited for themselves or their quotas."""
+    """Records that readers got late although they had started to read the topic before these were sent. They are
+    information: other findings know what is at fault. Readers of a topic that waited for the same have one finding,
+    unless they waited for themselves or their quotas."""
     found = _Deliveries(ev.get(tables, "deliveries"))
     rows = found.rows
     took, sent, code = reals(rows, "delivery_ms"), times(rows, "produced_at"), found.groups.code
-    begun = _begun(found, took)
-    fair = ~np.isnan(took) & (sent >= begun[code]) & (sent != NULL_TIME)
+    started = _find_first_fetches(found, took)
+    fair = ~np.isnan(took) & (sent >= started[code]) & (sent != NULL_TIME)
     slow = fair & (took >= limits.slow_ms)
     counts = found.groups.count(slow)
     together: dict[tuple[str | None, Reader, int | None], list[int]] = {}
@@ -113,7 +113,7 @@ def late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         }  # fmt: skip
         condition = ev.both(
             place.of_topic(), _any(sorted({one.itself() for one in readers})),
-            f"delivery_ms >= {limits.slow_ms:g}", f"produced_at >= '{_moment(int(begun[codes].min()))}'",
+            f"delivery_ms >= {limits.slow_ms:g}", f"produced_at >= '{_moment(int(started[codes].min()))}'",
         )  # fmt: skip
         made += ev.finding(
             tables, "late_records", ev.INFO, "deliveries", condition, values,
@@ -124,15 +124,15 @@ def late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return made
 
 
-def _begun(found: _Deliveries, took: npt.NDArray[np.float64]) -> Int64s:
+def _find_first_fetches(found: _Deliveries, took: npt.NDArray[np.float64]) -> Int64s:
     """By reader and topic when its first fetch arrived that took records; microseconds."""
     rows = found.rows
     way = (reals(rows, "served_ms") + reals(rows, "transfer_ms")) * MILLI
     known = ~np.isnan(took)
     asked = times(rows, "delivered_at")[known] - way[known].astype(np.int64)
-    begun = np.full(len(found.groups), np.iinfo(np.int64).max, np.int64)
-    np.minimum.at(begun, found.groups.code[known], asked)
-    return begun
+    started = np.full(len(found.groups), np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(started, found.groups.code[known], asked)
+    return started
 
 
 def _largest(rows: pa.Table, mine: Int64s, took: npt.NDArray[np.float64]) -> tuple[str | None, float]:
