@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import zlib
 from collections import defaultdict
 from pathlib import Path
 
@@ -30,6 +31,8 @@ SAMPLE = frozenset(
 whose tests are slow on some names a smaller CAPTURE_SAMPLE of its own."""
 MANY = 5
 """Captures that a test goes over before the sample stands for them."""
+THIRD = 3
+"""Of what the sample leaves out `whole` has one case in so many, others for each test; `exhaustive` has the rest."""
 SLOW = ROOT / "tests" / "slow.txt"
 """Tests that take long, a line each; `python -m tests.slow` makes it."""
 COLLECTED = pytest.StashKey[frozenset[str]]()
@@ -72,8 +75,8 @@ def captures() -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as `whole`, which CI runs too: of a test that goes over many captures the cases outside the sample, and the
-    tests that take long."""
+    """Mark as `whole`, which CI runs too, the tests that take long, and of a test that goes over many captures cases
+    outside the sample: a third of them, or all where it is marked `every_capture`. The others are `exhaustive`."""
     config.stash[COLLECTED] = frozenset(item.nodeid for item in items)
     slow = frozenset(SLOW.read_text().split("\n"))
     for item in items:
@@ -86,7 +89,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         stem = next((word for word in words if word in stems), None)
         if stem is not None:
             cases[item.nodeid.partition("[")[0]].append((stem, item))
-    for found in cases.values():
+    for test, found in cases.items():
         names = sorted({stem for stem, _ in found})
         if len(names) <= MANY:
             continue
@@ -95,3 +98,5 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for stem, item in found:
             if stem not in kept:
                 item.add_marker(pytest.mark.whole)
+                if not item.get_closest_marker("every_capture") and zlib.crc32(f"{test} {stem}".encode()) % THIRD:
+                    item.add_marker(pytest.mark.exhaustive)

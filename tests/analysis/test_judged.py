@@ -104,6 +104,7 @@ def verdict(name: str) -> str:
     return "named" if all(named) else "half" if any(named) else "unsaid"
 
 
+@pytest.mark.every_capture
 @pytest.mark.parametrize("name", sorted(JUDGED))
 def test_the_cause_is_named_and_nothing_else(name: str) -> None:
     rows, judged = said(name), JUDGED[name]
@@ -127,6 +128,7 @@ def test_the_confusion_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert counts["named"] >= 0.9 * len(JUDGED)
 
 
+@pytest.mark.every_capture
 @pytest.mark.parametrize("name", [*HEALTHY, *AS_MET])
 def test_nothing_above_info_where_nothing_is_wrong(name: str) -> None:
     assert [row["text"] for row in said(name) if row["severity"] != "info"] == []

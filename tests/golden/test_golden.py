@@ -66,6 +66,7 @@ def rounded(row: dict[str, Any]) -> dict[str, Any]:
     return {k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()}
 
 
+@pytest.mark.every_capture
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_said_of(name: str) -> None:
     kept = HERE / f"{name}.txt"

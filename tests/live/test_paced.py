@@ -52,12 +52,10 @@ def counts(snapshot: Mapping[str, Any], view: str) -> dict[str, int]:
 
 
 def replays() -> Iterator[Any]:
-    """Recordings and speeds. The long recordings are replayed slowly in the exhaustive run alone."""
+    """Recordings and speeds. All but two recordings, and the slowest replays, are of the exhaustive run."""
     for name in NAMES:
         for speed in SPEEDS:
-            marks = [pytest.mark.whole] * (name not in FEW)
-            if speed == SPEEDS[0] or (name not in FEW and speed != SPEEDS[-1]):
-                marks.append(pytest.mark.exhaustive)
+            marks = [pytest.mark.exhaustive] if speed == SPEEDS[0] or name not in FEW else []
             yield pytest.param(STORIES / f"{name}.pcap.zst", speed, id=f"{name}-{speed}", marks=marks)
 
 

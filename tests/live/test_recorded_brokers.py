@@ -32,7 +32,7 @@ def time_of(snapshot: dict[str, Any]) -> datetime:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=() if one in FEW else pytest.mark.whole) for one in (*NAMES, "broker_killed")]
+    "name", [pytest.param(one, marks=() if one in FEW else pytest.mark.exhaustive) for one in (*NAMES, "broker_killed")]
 )
 def test_three_brokers_are_three_rows(name: str) -> None:
     """At each print; a row under an address goes to that of the node id, with what it had counted."""
@@ -98,7 +98,8 @@ THERE = ("reset_all_every_client", "reset_librdkafka_client", "unread_6s_aiokafk
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=() if one.endswith("restarted_aiokafka") else pytest.mark.whole) for one in ENDED]
+    "name",
+    [pytest.param(one, marks=() if one.endswith("restarted_aiokafka") else pytest.mark.exhaustive) for one in ENDED],
 )
 def test_a_broker_that_ended_is_gone_within_two_seconds(name: str) -> None:
     seen = [one for one in prints(LAB / f"{name}.pcap.zst", SPEED, EVERY_S) if one["at"]]
