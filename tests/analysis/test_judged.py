@@ -377,7 +377,7 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
         plain |= set(tables["producer_ids"]["producer_id"].to_pylist())
     elif one["id"] == "network_stall":
         connections = tables["connections"]
-        plain |= set(connections["retransmitted_bytes"].to_pylist())
+        plain |= set(connections["lost_segments"].to_pylist())
         times |= {value for value in connections["zero_window_ms"].to_pylist() if value}
     elif one["id"] == "window_closed":
         shown = evidence(tables, one)

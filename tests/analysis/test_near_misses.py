@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import kdissect
@@ -360,7 +361,7 @@ def reset_connections(
 
 
 def closed_window(
-    closed: float, took: float | None, side: str = "response", throttle: float = 0.0, resent: int = 0
+    closed: float, took: float | None, side: str = "response", throttle: float = 0.0, resent: int = 0, lost: int = 0
 ) -> Rows:
     """A message that took so many ms to get through, or never ended, on a connection whose window was closed."""
     times = {f"{name}_{which}_at": START for name in ("request", "response") for which in ("first", "last")}
@@ -368,7 +369,7 @@ def closed_window(
     if took is None:
         one |= {"status": "partial", f"{side}_last_at": None}
     more = exchange(1, 0.0, api_key=0, api="Produce", throttle_ms=throttle, **times)
-    owner = connection(1, 0, 60, zero_window_ms=closed, retransmitted_bytes=resent)
+    owner = connection(1, 0, 60, zero_window_ms=closed, retransmitted_bytes=resent, lost_segments=lost)
     return {"exchanges": [one, more], "connections": [owner]}
 
 
@@ -643,6 +644,15 @@ def test_a_rule_fires_and_a_near_miss_does_not(
     assert told(fires(), kind) == [severity]
     for miss in misses:
         assert told(miss(), kind) == []
+
+
+@pytest.mark.parametrize(("lost", "cause"), [(1, "unknown"), (2, "network")])
+def test_a_message_that_stood_still_was_lost_only_where_as_much_was_sent_again(lost: int, cause: str) -> None:
+    """In 1,400 ms TCP sends a segment again three times: after 200, 600 and 1,400 ms."""
+    tables = {name: made(name, rows) for name, rows in closed_window(0.0, 1400.0, resent=100, lost=lost).items()}
+    (one,) = findings(tables).findings.filter(pc.field("id") == "network_stall").to_pylist()
+    assert one["cause"] == cause
+    assert ("sent again" in one["text"]) == (cause == "network")
 
 
 def test_whom_a_produce_waited_for_is_said() -> None:

@@ -48,23 +48,40 @@ KINDS = {
     ),
     "network_stall": Kind(
         cause="network",
+        other_causes=("unknown",),
         rule=(
-            "A message took 200 ms or more from its first to its last byte on a connection with retransmissions. "
-            "Not where a closed receive window explains it (`window_closed`). Medium from 1 s in all on."
+            "A message took 200 ms or more from its first to its last byte on a connection with retransmissions. The "
+            "network is the cause where half as many segments were sent again as TCP's timers send in so long, or "
+            "more; else it is unknown. Not where a closed receive window explains it (`window_closed`). Medium from "
+            "1 s in all on."
         ),
-        headline=(
-            "{messages:#message} of [{client}|a client without an id] and broker {broker} took up to {longest:ms} "
-            "on the network"
-        ),
-        sentence=(
-            "{messages:#message} on connection {connection} of [{client}|a client without an id] to broker "
-            "{broker} took {stall:ms} or more to get through, with {resent:n} bytes of retransmissions. The worst "
-            "is the {side} of {api} {exchange}: {longest:ms}, complete in frame {frame} of {file}."
-        ),
+        headline={
+            "lost": (
+                "{messages:#message} of [{client}|a client without an id] and broker {broker} took up to {longest:ms} "
+                "on the network"
+            ),
+            "paused": (
+                "{messages:#message} of [{client}|a client without an id] and broker {broker} stood still for up to "
+                "{longest:ms}"
+            ),
+        },
+        sentence={
+            "lost": (
+                "{messages:#message} on connection {connection} of [{client}|a client without an id] to broker "
+                "{broker} took {stall:ms} or more to get through, while {segments:#segment} had to be sent again. The "
+                "worst is the {side} of {api} {exchange}: {longest:ms}, complete in frame {frame} of {file}."
+            ),
+            "paused": (
+                "{messages:#message} on connection {connection} of [{client}|a client without an id] to broker "
+                "{broker} took {stall:ms} or more from the first byte to the last. The sender paused in the middle, or "
+                "what it sent was lost before it came to this capture. The worst is the {side} of {api} {exchange}: "
+                "{longest:ms}, complete in frame {frame} of {file}."
+            ),
+        },
         advice="Look for loss on the way: captures of both ends, given together, tell where.",
         needs=(
-            "`exchanges` (request_transfer_ms, response_transfer_ms), `connections` (retransmitted_bytes, "
-            "zero_window_ms)"
+            "`exchanges` (request_transfer_ms, response_transfer_ms), `connections` (lost_segments, "
+            "retransmitted_bytes, zero_window_ms)"
         ),
         cannot_tell="where on the way packets were lost.",
         example="stories/lossy_2_client",

@@ -13,6 +13,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.client_ways import client_distance_ms, host_losses, longer_ways
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.silence_findings import copies_in
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, earliest, ints, latest, reals, times
@@ -123,7 +124,9 @@ def short_connections(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 @finder(exchanges=slow_transfer, connections=EVERY_ROW)
 def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Messages whose transfer stood still on connections that retransmitted. A receiver that closed its window is not
-    the network (`closed_windows`); what TCP sends again to it are probes."""
+    the network (`closed_windows`); what TCP sends again to it are probes. Nor is it shown to be the network where fewer
+    segments were sent again than half of what TCP's timers send in so long: of the others the first copy may have been
+    lost before the capture point."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     slow = np.maximum(
         np.nan_to_num(reals(exchanges, "request_transfer_ms")), np.nan_to_num(reals(exchanges, "response_transfer_ms"))
@@ -135,22 +138,22 @@ def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     of_response = np.nan_to_num(reals(exchanges, "response_transfer_ms")) == slow
     begun = np.where(of_response, times(exchanges, "response_first_at"), times(exchanges, "request_first_at"))
     resent, closed = ints(connections, "retransmitted_bytes", 0), np.nan_to_num(reals(connections, "zero_window_ms"))
-    names = connections["connection_id"].to_pylist()
-    of = dict(zip(names, zip(resent.tolist(), closed.tolist(), strict=True), strict=True))
+    names, lost = connections["connection_id"].to_pylist(), ints(connections, "lost_segments", 0)
+    of = dict(zip(names, zip(resent.tolist(), closed.tolist(), lost.tolist(), strict=True), strict=True))
     found = []
     groups = group(exchanges, ["connection_id"])
     for code in np.flatnonzero(groups.count(stalled)).tolist():
         connection = groups.keys["connection_id"][code].as_py()
         rows = np.flatnonzero(stalled & (groups.code == code))
         total = ev.union_ms(begun[rows], begun[rows] + took[rows])
-        resent_bytes, closed_ms = of.get(connection, (0, 0.0))
+        resent_bytes, closed_ms, segments = of.get(connection, (0, 0.0, 0))
         if not resent_bytes or window_explains(closed_ms, total):
             continue
         worst = exchanges.slice(int(rows[np.argmax(slow[rows])]), 1).to_pylist()[0]
         response = (worst["response_transfer_ms"] or 0) >= (worst["request_transfer_ms"] or 0)
         side = "response" if response else "request"
         values = {
-            "messages": len(rows), "connection": connection, "stall": STALL_MS, "resent": resent_bytes, "side": side,
+            "messages": len(rows), "connection": connection, "stall": STALL_MS, "segments": segments, "side": side,
             "api": worst["api"], "exchange": worst["exchange_id"], "longest": float(slow[rows].max()),
             "frame": worst[f"{side}_frame"], "file": worst[f"{side}_file"],
         }  # fmt: skip
@@ -159,9 +162,10 @@ def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"(request_transfer_ms >= {STALL_MS:g} or response_transfer_ms >= {STALL_MS:g})",
         )
         severity = ev.MEDIUM if total >= STALLED_MS else ev.LOW
+        lossy = 2 * segments >= sum(copies_in(ms) for ms in slow[rows].tolist())
         found += ev.finding(
-            tables, "network_stall", severity, "exchanges", condition, values, client_id=worst["client_id"],
-            broker=worst["broker"],
+            tables, "network_stall", severity, "exchanges", condition, values, case="lost" if lossy else "paused",
+            cause="network" if lossy else "unknown", client_id=worst["client_id"], broker=worst["broker"],
         )  # fmt: skip
     return found
 
