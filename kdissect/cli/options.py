@@ -52,7 +52,7 @@ def key_file(context: click.Context, parameter: click.Parameter, value: str | No
             found = os.stat(value)
             if stat.S_ISREG(found.st_mode) and found.st_mode & OF_OTHERS:
                 mode = f"{stat.S_IMODE(found.st_mode):04o}"
-                terminal.say(f"kdissect: {value} holds keys, and its mode {mode} lets others at them: chmod 600")
+                terminal.say(f"kdissect: {value} holds keys, and other users can open it (mode {mode}): chmod 600")
     return value
 
 

@@ -159,7 +159,13 @@ def test_errors_count_every_failed_exchange(capsys: pytest.CaptureFixture[str]) 
         mine = failed[(failed["error"] == row["error"]) & (failed["api"] == row["api"])]
         assert row["count"] <= len(mine)
         assert row["first_at"] <= row["last_at"]
-    assert any(row["topic"] is not None for row in rows)
+    assert {row["api"] for row in rows if row["topic"] is not None} == {"Fetch", "Produce", "ListOffsets"}
+
+
+@pytest.mark.parametrize("command", ["errors", "slowest", "gaps"])
+def test_a_limit_of_no_rows_says_how_many_there_are(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    rows = answer(capsys, command, str(ERRORS), "--format", "jsonl").splitlines()
+    assert answer(capsys, command, str(ERRORS), "--limit", "0") == f"  {len(rows)} more rows: --limit N\n"
 
 
 def test_gaps_hold_no_message_of_their_subject(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,7 @@ def test_a_key_log_of_others(command: str, mode: int, keys: Path, capsys: pytest
     keys.chmod(mode)
     words = {"read": [], "latency": ["latency"], "redact": ["redact", "-o", str(keys.with_name("safe.pcap"))]}[command]
     assert main([*words, CAPTURE, "--keylog", str(keys)]) == 0
-    wanted = f"kdissect: {keys} holds keys, and its mode {mode:04o} lets others at them: chmod 600"
+    wanted = f"kdissect: {keys} holds keys, and other users can open it (mode {mode:04o}): chmod 600"
     assert capsys.readouterr().err.splitlines().count(wanted) == 1
 
 
@@ -43,7 +43,7 @@ def test_names_of_a_redacted_copy(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "chmod" not in capsys.readouterr().err, "it was made for its owner"
     names.chmod(0o644)
     assert main(line) == 0
-    assert f"{names} holds keys, and its mode 0644" in capsys.readouterr().err
+    assert f"{names} holds keys, and other users can open it (mode 0644)" in capsys.readouterr().err
 
 
 def test_a_pipe_has_no_mode_that_counts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 
 EXCHANGES = ("exchange_id", "request_first_at", "api", "client_id", "broker", "error", "error_code")
 PARTITIONS = ("exchange_id", "topic", "error_code")
+OF_TOPICS = ("fetch_partitions", "produce_partitions", "list_offsets")
+"""Tables that have the errors of partitions, with their topics."""
 KEYS = ["error", "api", "client_id", "broker", "topic"]
 
 
@@ -16,12 +18,12 @@ def group_errors(tables: Mapping[str, pa.Table]) -> pa.Table:
     """A row for each error, API, client, broker and topic: count of exchanges, first_at, last_at and the id of the
     first exchange; the most frequent first.
 
-    `tables`: exchanges with EXCHANGES; fetch_partitions and produce_partitions with PARTITIONS. An error of a request
+    `tables`: exchanges with EXCHANGES; those OF_TOPICS with PARTITIONS. An error of a request
     as a whole has no topic. An answer with the same error for two topics counts once for each.
     """
     exchanges = tables["exchanges"]
     failed = exchanges.filter(pc.fill_null(pc.not_equal(exchanges["error_code"], 0), False)).select(list(EXCHANGES))
-    named = [_topics(tables[name], failed) for name in ("fetch_partitions", "produce_partitions")]
+    named = [_topics(tables[name], failed) for name in OF_TOPICS]
     topics = pa.concat_tables(named).group_by(["exchange_id", "topic"]).aggregate([])
     rows = _plain(failed).join(topics, "exchange_id", join_type="left outer") if topics.num_rows else _plain(failed)
     if "topic" not in rows.column_names:

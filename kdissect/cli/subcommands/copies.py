@@ -126,7 +126,9 @@ def redact(
     )
     if written.decrypted:
         terminal.say(f"TLS of {number_of(written.decrypted, 'pair')} of endpoints is plain text in it")
-    kept = ", ".join(f"{count(number)} {what}" for what, number in written.kept.items() if number)
+    kinds = dict(written.kept)
+    renamed = kinds.pop("names", 0) if words is not None else 0
+    kept = ", ".join(f"{count(number)} {what}" for what, number in kinds.items() if number)
     terminal.say(f"kept: {kept or 'no text'}")
     if written.configurations:
         terminal.say(f"values kept of: {', '.join(sorted(written.configurations))}")
@@ -136,7 +138,8 @@ def redact(
         )
     else:
         terminal.say(
-            f"{number_of(len(words.used), 'name')} got stand-ins, kept in {names}: it turns them back, keep it"
+            f"{number_of(len(words.used), 'name')} in {number_of(renamed, 'place')} got stand-ins, kept in {names}: it "
+            "turns them back, keep it"
         )
     if written.lost:
         terminal.say(f"{number_of(written.lost, 'message')} could not be put together and were blanked")

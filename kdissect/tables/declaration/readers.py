@@ -323,6 +323,7 @@ ERRORS = reader(
     exchanges="exchange_id request_first_at api client_id broker error error_code",
     fetch_partitions="exchange_id topic error_code",
     produce_partitions="exchange_id topic error_code",
+    list_offsets="exchange_id topic error_code",
 )
 SILENCES = reader(
     "who was silent for how long",

@@ -116,7 +116,7 @@ KINDS = {
             "Ten or more answers with as many bytes as max_bytes. Low where max_bytes holds no full batch of a "
             "producer (less than 16 kB; the default of fetch.max.bytes is 50 MB)."
         ),
-        headline="client {client} got {count:times} as much as its fetch.max.bytes allows",
+        headline="{answers:#fetch response} to client {client} reached its fetch.max.bytes",
         sentence=(
             "{client:who} got {answers:#fetch response} filled to its max_bytes: the broker had more than it takes "
             "at a time.[ Its limit is {least:n} bytes (the default is 50 MB), so each costs a round trip.]"

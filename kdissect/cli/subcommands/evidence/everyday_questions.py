@@ -92,10 +92,11 @@ def _answer(
     table_rows.refuse_binary(written_as(form, output), output)
     capture = open_capture(captures, demo=demo, **settings)
     capture.not_input(output)
-    table = arranged(getattr(capture.analysis, question)(), sort, limit)
+    whole = getattr(capture.analysis, question)()
+    table = arranged(whole, sort, limit)
     if form in (None, "table") and output is None:
-        more = 0 if limit is not None else max(0, table.num_rows - ROWS)
         shown = table if limit is not None else table.slice(0, ROWS)
+        more = 0 if limit else whole.num_rows - shown.num_rows
         terminal.page(format_answer(shown, columns, nothing, more, terminal.row_width(), local=local))
     else:
         table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
@@ -107,10 +108,12 @@ def format_answer(
     """The rows as aligned text, the last columns left out first where the width is short; a sentence for no row."""
     from kdissect.cli.analyses import rows_of
 
-    if not table.num_rows:
+    if not table.num_rows and not more:
         return [Text(nothing)]
     shown = [name for name in columns if table[name].null_count < table.num_rows]
-    lines = rows_of(table, shown, width, shown[:3:-1], local=local, short=terminal.short_rows())
+    lines = (
+        rows_of(table, shown, width, shown[:3:-1], local=local, short=terminal.short_rows()) if table.num_rows else []
+    )
     return [*lines, *([Text(f"  {words.number_of(more, 'more row')}: --limit N", "dim")] if more else [])]
 
 
