@@ -11,6 +11,7 @@ import pyarrow as pa
 from kdissect.analysis.stage import Stage
 from kdissect.arrays.typed_values import loaded
 from kdissect.problems import CaptureUnreadable
+from kdissect.spark.cells.table_cells import STAGED
 from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.remarks import Remark, rows_of, searched_in_part, seen_twice
@@ -21,7 +22,7 @@ from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
-from kdissect.spark.stages.plan import INDEX, STAGED, Plan, together
+from kdissect.spark.stages.plan import INDEX, Plan, together
 from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
 from kdissect.spark.time_spans import in_spans, span_ends
 from kdissect.spark.workers import origin, settled

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kdissect.problems import UsageError
-from kdissect.spark.writing.file_system import HadoopFiles
+from kdissect.spark.file_system import HadoopFiles
 from kdissect.tables.declaration import TABLES
 
 if TYPE_CHECKING:

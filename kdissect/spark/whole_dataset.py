@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kdissect.problems import CaptureUnreadable
+from kdissect.spark.cells.table_cells import STAGED
 from kdissect.spark.dataset import Dataset, Notes, notes_of
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages import analysing
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT
-from kdissect.spark.stages.plan import STAGED, Plan
+from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Outcome
 from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, FULL, OUTCOME, SINGLE, Straight, read_whole
 from kdissect.spark.workers import settled

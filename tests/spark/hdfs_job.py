@@ -16,8 +16,8 @@ import kdissect
 def there_and_back(session: Any, root: str, first: str, second: str) -> None:
     """A capture, then another one, are put into a file system below `root`, read from it, and their tables are written
     there; says what was read, and whether the tables are those of the local engine."""
+    from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.job import prepare
-    from kdissect.spark.writing.file_system import HadoopFiles
     from kdissect.spark.writing.saving import write
 
     tables = ["exchanges", "groups"]

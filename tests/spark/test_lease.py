@@ -107,8 +107,8 @@ def test_on_file_systems_of_hadoop(
     spark: Any, captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from kdissect.cli.main import main
+    from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.job import prepare
-    from kdissect.spark.writing.file_system import HadoopFiles
     from kdissect.spark.writing.saving import write
 
     heartbeat(HadoopFolder(HadoopFiles(spark), f"file:{tmp_path}"), tmp_path)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import kdissect
+from kdissect.spark.placing import ADDED, TIMES, Places, schema_of
 from kdissect.spark.stages.owners import Owned
-from kdissect.spark.writing.placing import ADDED, TIMES, Places, schema_of
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY

@@ -12,9 +12,9 @@ import pytest
 
 import kdissect
 from kdissect.problems import CaptureNotFound, CaptureUnreadable, NotACapture
+from kdissect.spark.file_system import Listed
 from kdissect.spark.source import remote_captures
 from kdissect.spark.source.remote_captures import opened, parted
-from kdissect.spark.writing.file_system import Listed
 
 
 class Remote:

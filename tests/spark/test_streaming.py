@@ -17,10 +17,10 @@ from kdissect.problems import UsageError
 
 pytest.importorskip("pyspark")
 
+from kdissect.spark.placing import schema_of
 from kdissect.spark.source.file_stream import FileStream, Watched, after, offset_of
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.writing import streamed_tables
-from kdissect.spark.writing.placing import schema_of
 
 ENDED = ("pending", "unanswered", "no_response", "one_way", "partial", "orphan")
 """States of exchanges that may wait for the end of the capture."""

@@ -21,13 +21,13 @@ from kdissect.problems import CaptureUnreadable
 from kdissect.spark import dataset, whole_dataset
 from kdissect.spark.cells.table_cells import Cell, Pieces, cells_of, opened
 from kdissect.spark.cells.table_cells import rows as staged
+from kdissect.spark.placing import schema_of
 from kdissect.spark.schemas import spark_schema, with_single, without
 from kdissect.spark.stages import analysing, whole_run
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT
 from kdissect.spark.stages.plan import Plan, source_of
 from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, FULL, OUTCOME, SINGLE, read_whole
-from kdissect.spark.writing.placing import schema_of
 from kdissect.spark.writing.straight_files import StraightFiles, straight_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import By

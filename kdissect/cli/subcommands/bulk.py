@@ -96,12 +96,12 @@ def spark(
     """
     if not captures:
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
+    from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.job import prepare
     from kdissect.spark.keep.store import Store
     from kdissect.spark.source.remote_captures import parted
     from kdissect.spark.workers import reason
     from kdissect.spark.writing.destination import KEPT, known, partitioned, shared, target
-    from kdissect.spark.writing.file_system import HadoopFiles
     from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.saving import write
 

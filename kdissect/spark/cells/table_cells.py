@@ -19,8 +19,21 @@ from kdissect.arrays.dictionaries import unified
 from kdissect.arrays.typed_values import dumped
 from kdissect.engine.saving.writing import Writing
 from kdissect.spark.cells.single_values import parted, together
-from kdissect.spark.stages.plan import STAGED
 
+STAGED = pa.schema(
+    [
+        pa.field("table", pa.string()),
+        pa.field("broker", pa.string()),
+        pa.field("data", pa.binary()),
+        pa.field("at", pa.int64()),
+        pa.field("lot", pa.int32()),
+        pa.field("origin", pa.int32()),
+    ]
+)
+"""Rows between stages: a piece of a table as an Arrow IPC stream; tables that begin with `_` are for the driver.
+What the analysis works on has the first instant (microseconds) of the exchanges that lie together, and which lot of a
+task they are: pieces of one lot and broker hold all rows of their exchanges. Other rows have 0 there. `origin`: by
+which task rows were decoded, one of `Plan.labels`; what is found out about exchanges goes back to their rows by it."""
 PIECE_BYTES = 8 << 20
 """A table's rows are passed on when there are so many bytes of them: a cell must fit many times into a worker."""
 FILE_BYTES = 32 << 20

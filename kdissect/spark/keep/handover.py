@@ -26,11 +26,11 @@ from kdissect.engine.passes.measures import connection_measures
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.segment import AT, FLOW, FLOW_COLUMNS, LEN
 from kdissect.spark.cells.segment_cells import pack, unpack
-from kdissect.spark.cells.table_cells import Cell, cell, kept_note, opened, rows
+from kdissect.spark.cells.table_cells import STAGED, Cell, cell, kept_note, opened, rows
 from kdissect.spark.stages import decoding
 from kdissect.spark.stages.decoding import LEARNED, Following, Learned
 from kdissect.spark.stages.indexing import INLINE, Chunks
-from kdissect.spark.stages.plan import INDEX, KEYS, PACKETS, STAGED, Plan
+from kdissect.spark.stages.plan import INDEX, KEYS, PACKETS, Plan
 from kdissect.tables.identity import ID_BYTES, connection_ids
 
 Words = npt.NDArray[np.int64]

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.problems import CaptureUnreadable
+from kdissect.spark.cells.table_cells import STAGED
 from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.dataset import Dataset, Notes
 from kdissect.spark.keep import handover
@@ -30,7 +31,7 @@ from kdissect.spark.stages.decoding import LEARNED, UNITS, Learned
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.stages.owners import OWNERS, Owned
-from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source
+from kdissect.spark.stages.plan import INDEX, Plan, Source
 from kdissect.spark.stages.resolving import Outcome, put_together
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.identity import connection_ids

@@ -12,8 +12,8 @@ import logging
 import re
 from typing import TYPE_CHECKING
 
+from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.keep.inventory import Manifest
-from kdissect.spark.writing.file_system import HadoopFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,12 +1,12 @@
-"""Rows of a stream as they are written: with `capture`, `broker`, `at`, `date` (`kdissect.spark.writing.placing`)."""
+"""Rows of a stream as they are written: with `capture`, `broker`, `at`, `date` (`kdissect.spark.placing`)."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
 from kdissect.engine.resumption import Continued
+from kdissect.spark.placing import Places
 from kdissect.spark.stages.owners import owned
-from kdissect.spark.writing.placing import Places
 
 
 class PlacedRows(Continued):

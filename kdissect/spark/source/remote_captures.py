@@ -25,11 +25,11 @@ import pyarrow as pa
 from kdissect.capture import open_captures
 from kdissect.capture.sources import Source as Named
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, UsageError
+from kdissect.spark.file_system import HadoopFiles, Listed
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.indexing import index_bytes
 from kdissect.spark.stages.plan import INDEX, Plan, Source
 from kdissect.spark.workers import settled
-from kdissect.spark.writing.file_system import HadoopFiles, Listed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

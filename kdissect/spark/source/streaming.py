@@ -113,7 +113,7 @@ def cells_of(
 
 def rows_of(cells: DataFrame, table: str, columns: Sequence[str], placed: bool = False) -> DataFrame:
     """The rows of one table, all of whose cells these are."""
-    from kdissect.spark.writing.placing import schema_of
+    from kdissect.spark.placing import schema_of
 
     own = pa.schema([SCHEMAS[table].field(name) for name in columns])
     schema = schema_of(table, columns) if placed else own

@@ -27,20 +27,6 @@ INDEX = pa.schema(
 payloads that cannot be read by range; or something else, as `kind` says."""
 PACKETS, FACTS, KEYS = range(3)
 """Kinds of index rows: segment rows, what was found out about a file as a whole, TLS keys that stand in a file."""
-STAGED = pa.schema(
-    [
-        pa.field("table", pa.string()),
-        pa.field("broker", pa.string()),
-        pa.field("data", pa.binary()),
-        pa.field("at", pa.int64()),
-        pa.field("lot", pa.int32()),
-        pa.field("origin", pa.int32()),
-    ]
-)
-"""Rows between stages: a piece of a table as an Arrow IPC stream; tables that begin with `_` are for the driver.
-What the analysis works on has the first instant (microseconds) of the exchanges that lie together, and which lot of a
-task they are: pieces of one lot and broker hold all rows of their exchanges. Other rows have 0 there. `origin`: by
-which task rows were decoded, one of `Plan.labels`; what is found out about exchanges goes back to their rows by it."""
 
 ENDS = (
     "capture", "client_ip", "client_port", "broker_ip", "broker_port", "started_at", "ended_at", "is_kafka",

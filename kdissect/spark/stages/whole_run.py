@@ -29,13 +29,13 @@ from kdissect.engine.bounds.spool import Spool
 from kdissect.net.scanner import Tally
 from kdissect.output import scratch
 from kdissect.problems import CaptureError, Kind
-from kdissect.spark.cells.table_cells import Cell, Pieces, Stash, kept_note, note, rows
+from kdissect.spark.cells.table_cells import STAGED, Cell, Pieces, Stash, kept_note, note, rows
 from kdissect.spark.stages import analysing
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, THERE
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.stages.owners import OWNERS, Owned, owned
-from kdissect.spark.stages.plan import STAGED, Plan, Source
+from kdissect.spark.stages.plan import Plan, Source
 from kdissect.spark.stages.resolving import Names, Outcome
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import SCHEMAS, TABLES

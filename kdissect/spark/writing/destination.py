@@ -13,8 +13,8 @@ import pyarrow as pa
 from kdissect.engine.capture_tables import MADE
 from kdissect.output import OutputError
 from kdissect.problems import UsageError
-from kdissect.spark.writing.file_system import HadoopFiles
-from kdissect.spark.writing.placing import schema_of
+from kdissect.spark.file_system import HadoopFiles
+from kdissect.spark.placing import schema_of
 from kdissect.tables.declaration import SCHEMAS, declared
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from kdissect.output import OutputError
 from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
-    from kdissect.spark.writing.file_system import HadoopFiles
+    from kdissect.spark.file_system import HadoopFiles
 
 LEASES = "_leases"
 """Readers of Spark pass over names that begin like this."""

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from kdissect.arrays.typed_values import loaded
 from kdissect.spark.dataset import Dataset
+from kdissect.spark.placing import Places, schema_of
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.stages.owners import OWNERS, Owned
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
-from kdissect.spark.writing.placing import Places, schema_of
 from kdissect.spark.writing.task_files import SPARKS, WRITTEN, write_rows, write_staged
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By

@@ -15,9 +15,9 @@ from kdissect.arrays.typed_values import loaded
 from kdissect.capture.condition import CaptureProblem
 from kdissect.problems import UsageError
 from kdissect.spark.dataset import Dataset
+from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.whole_dataset import WholeDataset
-from kdissect.spark.writing.file_system import HadoopFiles
 from kdissect.spark.writing.lake_tables import LAKES, LakeTables
 from kdissect.spark.writing.lease import Lease, leased
 from kdissect.spark.writing.placed_tables import PlacedTables

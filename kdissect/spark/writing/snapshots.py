@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kdissect.spark.writing.file_system import HadoopFiles
+from kdissect.spark.file_system import HadoopFiles
 
 SNAPSHOTS = "_snapshots"
 NEWEST = "newest"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from kdissect.spark.placing import Places
 from kdissect.spark.stages.owners import owned
-from kdissect.spark.writing.placing import Places
 from kdissect.spark.writing.task_files import TableFiles
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import TABLES

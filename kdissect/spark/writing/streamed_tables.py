@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.engine.resumption import STREAMED, columns
 from kdissect.problems import UsageError
+from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.source.streaming import FORGET, MOST, cells_of, rows_of
 from kdissect.spark.writing.destination import target
-from kdissect.spark.writing.file_system import HadoopFiles
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
 from kdissect.spark.writing.task_files import FILE_BYTES
 

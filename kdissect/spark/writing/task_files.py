@@ -17,10 +17,10 @@ import pyarrow as pa
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine.saving.writing import Writing
 from kdissect.spark.cells.table_cells import opened
+from kdissect.spark.placing import Places
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
-from kdissect.spark.writing.placing import Places
 from kdissect.tables.formats import ParquetFile
 
 WRITTEN = pa.schema([("table", pa.string()), ("file", pa.string()), ("rows", pa.int64())])
