@@ -17,11 +17,11 @@ from kdissect.capture.clock import nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source
 from kdissect.engine.bounds.room import checked
-from kdissect.engine.capture_tables import MADE, CaptureTables
+from kdissect.engine.capture_tables import JOINED, MADE, CaptureTables
 from kdissect.engine.settings import Progress, Settings
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
-from kdissect.tables.declaration import declared
+from kdissect.tables.declaration import columns_of, declared, schema_of
 from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import selection
@@ -187,8 +187,8 @@ class Capture(CaptureTables):
         capture, a second process analyses and writes them.
 
         `tables`: only these, with these columns (None: all). One that needs all of its rows at once (`findings`,
-        `time_budget`, `topic_traffic`, `deliveries`, `traced`, `transactions`) is then `table`'s: what did not fit is
-        named in `left_out`.
+        `time_budget`, `topic_traffic`, `traced`, `transactions`) is then `table`'s: what did not fit is named in
+        `left_out`.
         """
         from kdissect.engine.saving.parquet import EVIDENCE, save
 
@@ -206,6 +206,11 @@ class Capture(CaptureTables):
             held = dict(tables)
         if flowing := {name: columns for name, columns in tables.items() if name not in held}:
             written |= save(*self._run(flowing, {}), folder)
+        if JOINED in held and self.size is not None:
+            named = held.pop(JOINED)
+            columns = columns_of(JOINED, None if named is None else list(named))
+            path = folder / f"{JOINED}.parquet"
+            written[JOINED] = write_parquet(schema_of(JOINED, columns), self.batches(JOINED, columns), path)
         for name, table in (self._tables(held, {}) if held else {}).items():
             written[name] = write_parquet(table.schema, table.to_batches(), folder / f"{name}.parquet")
         return written

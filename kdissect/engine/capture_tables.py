@@ -17,7 +17,7 @@ from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.output import distinct, scratch
 from kdissect.problems import UsageError
-from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared
+from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared, schema_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.where import Filter, parse
 
@@ -37,6 +37,8 @@ BY_TOPIC = frozenset(name for name, schema in SCHEMAS.items() if "topic" in sche
 SMALL = 16 << 20
 """Bytes of input up to which all rows are held, where memory is limited: of the smallest exchanges that there are, 200
 bytes each, they take some 400 MB, those of records aside."""
+JOINED = "deliveries"
+"""The table that is made in shares on disk where it is asked for alone."""
 ORDERED = ("records",)
 """Tables whose rows are put in order on disk: compressed, a small capture may hold any number of them."""
 
@@ -180,6 +182,11 @@ class CaptureTables:
 
         Raises ScratchFull (a KdissectError) where there is no room for them.
         """
+        if name == JOINED:
+            yield from self._joined(
+                self._condition(name, where), columns_of(name, None if columns is None else list(columns))
+            )
+            return
         if name not in ORDERED and not self._may_not_fit(name):
             yield from self.table(name, columns, where, reveal=reveal).to_batches()
             return
@@ -206,6 +213,16 @@ class CaptureTables:
                 names = [name for name in tables if name in part]
                 yield {name: run.builder.finished(name, [part[name]], found[name], shown[name]) for name in names}
 
+    def _joined(self, condition: Filter | None, shown: list[str]) -> Iterator[pa.RecordBatch]:
+        """Rows of the table JOINED, in order."""
+        from kdissect.engine.extracts.delivery_shares import deliveries
+        from kdissect.tables.builder import shown as plain
+
+        schema = schema_of(JOINED, shown)
+        settings = self._reading({JOINED: shown}, {JOINED: condition}, False)
+        for part in deliveries(self._captures, settings, _with_filter(shown, condition), condition):
+            yield from plain(part, schema).combine_chunks().to_batches()
+
     def _may_not_fit(self, name: str) -> bool:
         """Whether rows of a table that is made part by part may be more than the memory allowed."""
         return self.frugal and (TABLES[name].joined or TABLES[name].made is By.BLOCK)
@@ -213,6 +230,9 @@ class CaptureTables:
     def _analysed_batches(
         self, name: str, made: list[str], condition: Filter | None, shown: list[str]
     ) -> Iterator[pa.RecordBatch]:
+        if name == JOINED:
+            yield from self._joined(condition, shown)
+            return
         if not TABLES[name].progressive:
             yield from self._tables({name: shown}, {}, {name: condition})[name].to_batches()
             return
@@ -275,6 +295,12 @@ class CaptureTables:
             condition = (conditions or {}).get("findings") or _condition("findings", where.get("findings"))
             looked, rows = found_in(self._captures, self._settings)
             return {"findings": looked.builder.finished("findings", [rows], condition, columns)}
+        if list(asked) == [JOINED]:
+            named = asked[JOINED]
+            columns = columns_of(JOINED, None if named is None else list(named))
+            condition = (conditions or {}).get(JOINED) or self._condition(JOINED, where.get(JOINED))
+            rows = list(self._joined(condition, columns))
+            return {JOINED: pa.Table.from_batches(rows, schema_of(JOINED, columns))}
         run, shown, found = self._run(asked, where, conditions, reveal)
         return {
             name: run.builder.finished(name, parts, found[name], shown[name]) for name, parts in run.whole().items()

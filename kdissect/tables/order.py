@@ -49,6 +49,7 @@ def order(name: str, table: pa.Table) -> pa.Table:
             return table
         if TABLES[name].key == BY_REQUEST:
             return table.take(pa.array(_by_time(values, table[rest[0]])))
+        return table.take(pa.array(_by_first(values, table.select(rest))))
     indices = pc.sort_indices(_plain(table.select(keys)), sort_keys=[(key, "ascending") for key in keys])
     return table.take(indices)
 
@@ -165,6 +166,20 @@ def _by_time(times: np.ndarray, ids: pa.ChunkedArray) -> np.ndarray:
         places = np.flatnonzero(tied)
         part = pa.table({"time": ordered[places], "id": _plain_column(ids.take(pa.array(found[places])))})
         found[places] = found[places][pc.sort_indices(part, sort_keys=[("time", "ascending"), ("id", "ascending")])]
+    return found
+
+
+def _by_first(values: np.ndarray, rest: pa.Table) -> np.ndarray:
+    """Indices by these values, and where they are equal by the columns of `rest`, which are put in order only there."""
+    found = np.argsort(values, kind="stable")
+    ordered = values[found]
+    same = np.zeros(len(found) + 1, np.bool_)
+    same[1:-1] = ordered[1:] == ordered[:-1]
+    places = np.flatnonzero(same[1:] | same[:-1])
+    if len(places) and rest.num_columns:
+        part = _plain(rest.take(pa.array(found[places]))).append_column("value", pa.array(ordered[places]))
+        keys = [("value", "ascending"), *((name, "ascending") for name in rest.column_names)]
+        found[places] = found[places][pc.sort_indices(part, sort_keys=keys)]
     return found
 
 

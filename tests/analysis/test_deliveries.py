@@ -16,7 +16,7 @@ import pytest
 import kdissect
 from kdissect.analysis.deliveries import batch_matching
 from kdissect.analysis.deliveries.batch_matching import match_batches
-from kdissect.analysis.deliveries.delivery_input import read_input
+from kdissect.analysis.deliveries.delivery_input import InputReader
 from kdissect.analysis.deliveries.delivery_rows import CAUSES, SCHEMA, deliveries
 from kdissect.tables.declaration.readers import DELIVERIES
 from tests.conftest import CAPTURES
@@ -191,7 +191,7 @@ def test_headers_that_claim_all_offsets_are_paired_with_some_batches_alone(
     for row in fetched:
         last[row] = 2**62
     claimed = batches.set_column(batches.schema.get_field_index("last_offset"), "last_offset", pa.array(last))
-    data = read_input({**slow_consumer, "record_batches": claimed})
+    data, _ = InputReader().read({**slow_consumer, "record_batches": claimed})
     monkeypatch.setattr(batch_matching, "MOST_TOGETHER", 16)
     rows, _, _ = match_batches(data.sent, data.given, data.exchanges)
     assert np.bincount(rows).max() == 16

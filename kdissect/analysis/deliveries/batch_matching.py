@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kdissect.analysis.deliveries.delivery_input import UNKNOWN, Batches, Exchanges, dense
+from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, Batches, Exchanges, dense
 from kdissect.arrays.arrow import Int64s, begins
 
 BY_OFFSET, BY_CRC = 0, 1
@@ -42,7 +42,7 @@ def group_writes(sent: Batches, exchanges: Exchanges) -> Writes:
         np.where(named, sent.epoch, sent.stamp), np.where(named, sent.sequence, exchanges.client[sent.exchange]),
         sent.records,
     )  # fmt: skip
-    order = np.lexsort([sent.row, began, alike])
+    order = np.lexsort([began, alike])
     new = np.ones(size, np.bool_)
     new[1:] = alike[order][1:] != alike[order][:-1]
     kept = sent.first[order] >= 0  # the answer told where it was stored

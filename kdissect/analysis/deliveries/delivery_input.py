@@ -3,211 +3,131 @@
 Instants are microseconds since the epoch, NULL_TIME where unknown. A request *arrives* at the broker when its last byte
 is there, an answer *leaves* with its first byte: the capture's instants moved by the way between capture point and
 broker (`network_up_ms` and `network_down_ms` where both ends were captured, else half of the round trip each).
+
+`InputReader` reads the tables of some exchanges at a time, so that a capture of any size can be read in pieces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.analysis.deliveries.delivery_columns import (
+    NO_PRODUCE,
+    UNKNOWN,
+    Batches,
+    Exchanges,
+    Input,
+    Names,
+    Positions,
+    dense,
+    with_their_exchanges,
+)  # fmt: skip
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Int64s, ints, reals, times, whole
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Flags, Int64s, ints, reals, times, whole
+from kdissect.tables.declaration.model import CLUSTER, TIME_KEY
+from kdissect.tables.order import NEVER as LAST
 
 PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 CONSUMER_THROTTLE, PRODUCER_THROTTLE = 8, 6
 """Versions of Fetch and Produce from which on a throttled answer leaves at once and the client waits (KIP-219)."""
-UNKNOWN = -1
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Exchanges:
-    """Produce, Fetch and ShareFetch exchanges; `table` has their texts, row by row."""
-
-    table: pa.Table
-    api: Int64s
-    first: Int64s
-    """First byte of the request."""
-    arrived: Int64s
-    left: Int64s
-    last: Int64s
-    """Last byte of the answer."""
-    client: Int64s
-    """Code of client id and address."""
-    connection: Int64s
-    error: Int64s
-    mute: Int64s
-    """Microseconds that the answer makes the client wait before its next request is read; 0 for none."""
-    held: Int64s
-    """Microseconds that a broker of old kept the throttled answer itself back."""
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Batches:
-    """Record batches of Produce requests, or of answers: `exchange` is the row of `Exchanges`, `row` that of
-    `record_batches`. Offsets are UNKNOWN where no answer told them."""
-
-    row: Int64s
-    exchange: Int64s
-    place: Int64s
-    """Code of topic and partition."""
-    first: Int64s
-    last: Int64s
-    records: Int64s
-    crc: Int64s
-    producer: Int64s
-    epoch: Int64s
-    sequence: Int64s
-    stamp: Int64s
-    """First timestamp, where it is the producer's."""
-    transactional: Int64s
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Positions:
-    """Partitions of Fetch exchanges: what the reader asked for, and what the answer says of the log."""
-
-    exchange: Int64s
-    place: Int64s
-    asked: Int64s
-    high: Int64s
-    stable: Int64s
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Reads:
-    """What `fetches` says of the rows of `Exchanges`; UNKNOWN for others."""
-
-    replica: Int64s
-    """Node id of a follower, -1 for a consumer."""
-    isolation: Int64s
-    min_bytes: Int64s
-    max_wait: Int64s
-    """Milliseconds."""
-    raft: npt.NDArray[np.bool_]
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Input:
-    """Everything that deliveries are made of."""
-
-    exchanges: Exchanges
-    sent: Batches
-    given: Batches
-    positions: Positions
-    reads: Reads
-    acks: Int64s
-    """Of each exchange; -2 where it is no Produce."""
-    replicas: Int64s
-    """Of each topic and partition, the most that a message told; UNKNOWN for none."""
-    places: Places
-    """Codes of topics and partitions."""
-
-
-def dense(*columns: Int64s) -> Int64s:
-    """Equal rows have equal numbers, in the order of the columns."""
-    size = len(columns[0])
-    order = np.lexsort(columns[::-1])
-    new = np.zeros(size, np.bool_)
-    for column in columns:
-        ordered = column[order]
-        new[1:] |= ordered[1:] != ordered[:-1]
-    found = np.empty(size, np.int64)
-    found[order] = np.cumsum(new)
-    return found
-
-
-def read_input(tables: Mapping[str, pa.Table]) -> Input:
-    """The columns of `readers.DELIVERIES` as integers. Rows of exchanges that no capture has whole are left out."""
-    table = whole(tables["exchanges"])
-    api = ints(table, "api_key")
-    kept = np.isin(api, (PRODUCE, FETCH, SHARE_FETCH))
-    table = table.filter(pa.array(kept))
-    exchanges = _exchanges(table)
-    among = keys_of(table)
-    places = Places()
-    batches = whole(tables["record_batches"])
-    of = locate(keys_of(batches), among)
-    place = places.of(batches)
-    stamp = times(batches, "first_timestamp")
-    log_time = _equal(batches, "timestamp_type", "log_append_time")
-    columns = [
-        of, place, ints(batches, "base_offset"), ints(batches, "last_offset"), ints(batches, "records"),
-        ints(batches, "crc"), ints(batches, "producer_id"), ints(batches, "producer_epoch"),
-        ints(batches, "base_sequence"), np.where(log_time, NULL_TIME, stamp),
-        ints(batches, "is_transactional", 0),
-    ]  # fmt: skip
-    kind = np.append(exchanges.api, UNKNOWN)[of]
-    readable = (of >= 0) & (place >= 0) & (ints(batches, "is_control", 0) != 1)
-    reads = _reads(whole(tables["fetches"]), among)
-    cut = ints(batches, "truncated", 0) == 1
-    good = readable & ~cut & (kind != PRODUCE) & (columns[2] >= 0) & ~np.append(reads.raft, False)[of]
-    sent = _batches(columns, np.flatnonzero(readable & (kind == PRODUCE)))
-    replicas = _offsets(sent, whole(tables["produce_partitions"]), among, places)
-    positions = _positions(whole(tables["fetch_partitions"]), among, places, reads)
-    return Input(
-        exchanges, sent, _batches(columns, np.flatnonzero(good)), positions, reads,
-        _acks(whole(tables["produces"]), among), _by_place(replicas, len(places)), places,
-    )  # fmt: skip
-
-
-class Places:
-    """Codes of topic and partition."""
+class InputReader:
+    """Reads tables into `Input`. `names`: the codes, which last from table to table."""
 
     def __init__(self) -> None:
-        self._topics = Coder()
-        self._codes: dict[tuple[int, int], int] = {}
+        self.names = Names()
+        self._batches = 0
+        """Rows of `record_batches` that were read."""
 
-    def __len__(self) -> int:
-        return len(self._codes)
+    def read(self, tables: Mapping[str, pa.Table]) -> tuple[Input, Exchanges]:
+        """The columns of `readers.DELIVERIES` as integers, all rows of an exchange together, and all of these
+        exchanges. The input has those alone of which any other rows are; rows of exchanges that no capture has whole
+        are left out."""
+        names = self.names
+        table = whole(tables["exchanges"])
+        clusters = names.clusters.column(table, CLUSTER.name)
+        kept = np.isin(ints(table, "api_key"), (PRODUCE, FETCH, SHARE_FETCH))
+        table = table.filter(pa.array(kept))
+        among = keys_of(table)
+        raft = _spread(whole(tables["fetches"]), "is_raft", among) == 1
+        exchanges = self._exchanges(table, tables, among, clusters[kept])
+        batches = whole(tables["record_batches"])
+        topic, topic_id = names.topics_of(batches)
+        of, place = locate(keys_of(batches), among), names.places_at(topic, topic_id, ints(batches, "partition"))
+        log_time = _equal(batches, "timestamp_type", "log_append_time")
+        every = Batches(
+            np.arange(len(of)) + self._batches, of, place, ints(batches, "base_offset"), ints(batches, "last_offset"),
+            ints(batches, "records", NULL_TIME), ints(batches, "crc"), ints(batches, "producer_id", NULL_TIME),
+            ints(batches, "producer_epoch"), ints(batches, "base_sequence"),
+            np.where(log_time, NULL_TIME, times(batches, "first_timestamp")),
+            ints(batches, "is_transactional", NULL_TIME), ints(batches, "compressed_bytes", NULL_TIME),
+            names.codecs.column(batches, "codec"), topic, topic_id, ints(batches, "partition", NULL_TIME),
+            np.full(len(of), UNKNOWN, np.int64),
+        )  # fmt: skip
+        self._batches += len(of)
+        kind = np.append(exchanges.api, UNKNOWN)[of]
+        readable = (of >= 0) & (place >= 0) & (ints(batches, "is_control", 0) != 1)
+        cut = ints(batches, "truncated", 0) == 1
+        good = readable & ~cut & (kind != PRODUCE) & (every.first >= 0) & ~np.append(raft, False)[of]
+        sent = every.rows(np.flatnonzero(readable & (kind == PRODUCE)))
+        stored = whole(tables["produce_partitions"])
+        _tell_offsets(sent, stored, locate(keys_of(stored), among), names.places_of(stored))
+        positions = self._positions(whole(tables["fetch_partitions"]), among, raft)
+        given = every.rows(np.flatnonzero(good))
+        return with_their_exchanges(exchanges, sent, given, positions, names), exchanges
 
-    def of(self, table: pa.Table) -> Int64s:
-        """Codes of rows with `topic`, `topic_id` and `partition`; -1 where there is neither name nor id. A topic id
-        stands for a topic whose name no message told."""
-        topic = self._topics.column(table, "topic")
-        if (topic < 0).any():
-            topic = np.where(topic >= 0, topic, self._topics.column(table, "topic_id"))
-        partition = ints(table, "partition")
-        local = dense(topic, partition)
-        _, where = np.unique(local, return_index=True)
-        pairs = zip(topic[where].tolist(), partition[where].tolist(), strict=True)
-        lasting = [-1 if pair[0] < 0 else self._codes.setdefault(pair, len(self._codes)) for pair in pairs]
-        return np.array(lasting, np.int64)[local] if lasting else local
+    def _exchanges(
+        self, table: pa.Table, tables: Mapping[str, pa.Table], among: tuple[Int64s, Int64s], clusters: Int64s
+    ) -> Exchanges:
+        names = self.names
+        api, version = ints(table, "api_key"), ints(table, "api_version")
+        network, resent = reals(table, "network_ms"), np.nan_to_num(reals(table, "request_resent_ms"))
+        up, down = reals(table, "network_up_ms"), reals(table, "network_down_ms")
+        half = np.nan_to_num(np.maximum(network - resent, 0)) / 2
+        up = np.where(np.isnan(up), half + np.where(np.isnan(network), 0, np.minimum(resent, network)), up)
+        down = np.where(np.isnan(down), half, down)
+        first, whole_there = times(table, "request_first_at"), times(table, "request_last_at")
+        begun, last = times(table, "response_first_at"), times(table, "response_last_at")
+        arrived, left = _moved(whole_there, up), _moved(begun, -down)
+        # A request that was captured behind its answer arrived before it.
+        both = (arrived != NULL_TIME) & (left != NULL_TIME)
+        arrived = np.where(both & (arrived > left), np.where(whole_there <= begun, whole_there, begun), arrived)
+        left = np.where(both & (left < arrived), arrived, left)
+        client_id, address = names.clients.column(table, "client_id"), names.addresses.column(table, "client_ip")
+        throttle = (np.nan_to_num(np.clip(reals(table, "throttle_ms"), 0, 1e9)) * MILLI).astype(np.int64)
+        since = np.where(api == PRODUCE, PRODUCER_THROTTLE, np.where(api == FETCH, CONSUMER_THROTTLE, 0))
+        mutes = version >= since
+        ordered = TIME_KEY if TIME_KEY in table.column_names else "request_first_at"
+        fetches = whole(tables["fetches"])
+        follower = _spread(fetches, "is_follower", among) == 1
+        return Exchanges(
+            *among, ints(table, ordered, LAST), api, first, arrived, left, last, client_id,
+            (client_id + 1) * (1 << 32) + address + 1, names.brokers.column(table, "broker"),
+            clusters, ints(table, "error_code", 0),
+            np.where(mutes, throttle, 0), np.where(mutes, 0, throttle),
+            _spread(whole(tables["produces"]), "acks", among, NO_PRODUCE),
+            np.where(follower, _spread(fetches, "replica_id", among), UNKNOWN),
+            *(_spread(fetches, name, among) for name in ("isolation_level", "min_bytes", "max_wait_ms")),
+        )  # fmt: skip
+
+    def _positions(self, parts: pa.Table, among: tuple[Int64s, Int64s], raft: Flags) -> Positions:
+        at, place = locate(keys_of(parts), among), self.names.places_of(parts)
+        good = (at >= 0) & (place >= 0) & (ints(parts, "error_code", 0) == 0) & ~np.append(raft, False)[at]
+        rows = np.flatnonzero(good)
+        columns = (ints(parts, name)[rows] for name in ("fetch_offset", "high_watermark", "last_stable_offset"))
+        return Positions(at[rows], place[rows], *columns)
 
 
-def _equal(table: pa.Table, name: str, text: str) -> npt.NDArray[np.bool_]:
+def _equal(table: pa.Table, name: str, text: str) -> Flags:
     coder = Coder()
     codes = coder.column(table, name)
-    found: npt.NDArray[np.bool_] = codes == coder.codes.get(text, -2)
+    found: Flags = codes == coder.codes.get(text, -2)
     return found
-
-
-def _exchanges(table: pa.Table) -> Exchanges:
-    api, version = ints(table, "api_key"), ints(table, "api_version")
-    network, resent = reals(table, "network_ms"), np.nan_to_num(reals(table, "request_resent_ms"))
-    up, down = reals(table, "network_up_ms"), reals(table, "network_down_ms")
-    half = np.nan_to_num(np.maximum(network - resent, 0)) / 2
-    up = np.where(np.isnan(up), half + np.where(np.isnan(network), 0, np.minimum(resent, network)), up)
-    down = np.where(np.isnan(down), half, down)
-    first, whole_there = times(table, "request_first_at"), times(table, "request_last_at")
-    begun, last = times(table, "response_first_at"), times(table, "response_last_at")
-    arrived, left = _moved(whole_there, up), _moved(begun, -down)
-    # A request that was captured behind its answer arrived before it.
-    both = (arrived != NULL_TIME) & (left != NULL_TIME)
-    arrived = np.where(both & (arrived > left), np.where(whole_there <= begun, whole_there, begun), arrived)
-    left = np.where(both & (left < arrived), arrived, left)
-    coder = Coder()
-    codes = [coder.column(table, name) for name in ("client_id", "client_ip")]
-    throttle = (np.nan_to_num(np.clip(reals(table, "throttle_ms"), 0, 1e9)) * MILLI).astype(np.int64)
-    since = np.where(api == PRODUCE, PRODUCER_THROTTLE, np.where(api == FETCH, CONSUMER_THROTTLE, 0))
-    mutes = version >= since
-    return Exchanges(
-        table, api, first, arrived, left, last, dense(*codes), keys_of(table)[0], ints(table, "error_code", 0),
-        np.where(mutes, throttle, 0), np.where(mutes, 0, throttle),
-    )  # fmt: skip
 
 
 def _moved(instants: Int64s, by: npt.NDArray[np.float64]) -> Int64s:
@@ -215,19 +135,18 @@ def _moved(instants: Int64s, by: npt.NDArray[np.float64]) -> Int64s:
     return np.where(instants == NULL_TIME, NULL_TIME, moved)
 
 
-def _batches(columns: list[Int64s], rows: Int64s) -> Batches:
-    return Batches(rows, *(column[rows] for column in columns))
-
-
-def _offsets(sent: Batches, stored: pa.Table, among: tuple[Int64s, Int64s], places: Places) -> tuple[Int64s, Int64s]:
-    """Give batches that were sent their offsets, as the answers tell them. Returns replicas by place."""
-    at, place = locate(keys_of(stored), among), places.of(stored)
+def _tell_offsets(sent: Batches, stored: pa.Table, at: Int64s, place: Int64s) -> None:
+    """Give batches that were sent their offsets and replicas, as the answers tell them. `at`, `place`: of rows of
+    `stored` (`produce_partitions`)."""
     base = np.where(ints(stored, "error_code") == 0, ints(stored, "base_offset"), UNKNOWN)
     known = np.flatnonzero((at >= 0) & (place >= 0))
     mine = dense(np.concatenate([sent.exchange, at[known]]), np.concatenate([sent.place, place[known]]))
     by_key = np.full(int(mine.max()) + 1 if len(mine) else 0, UNKNOWN, np.int64)
+    replicas = by_key.copy()
     by_key[mine[len(sent.exchange) :]] = base[known]
+    replicas[mine[len(sent.exchange) :]] = ints(stored, "replicas")[known]
     key = mine[: len(sent.exchange)]
+    sent.replicas[:] = replicas[key]
     # Several batches of a partition in one request (message sets of old) follow one another.
     order = np.argsort(key, kind="stable")
     begin = np.ones(len(key), np.bool_)
@@ -240,41 +159,11 @@ def _offsets(sent: Batches, stored: pa.Table, among: tuple[Int64s, Int64s], plac
     found = np.where(by_key[key[order]] >= 0, by_key[key[order]] + before - start, UNKNOWN)
     sent.first[order] = np.where(lost, UNKNOWN, found)
     sent.last[:] = np.where((sent.first >= 0) & (sent.records > 0), sent.first + sent.records - 1, UNKNOWN)
-    return place[known], ints(stored, "replicas")[known]
 
 
-def _by_place(told: tuple[Int64s, Int64s], count: int) -> Int64s:
-    found = np.full(count, UNKNOWN, np.int64)
-    np.maximum.at(found, told[0], told[1])
-    return found
-
-
-def _reads(fetches: pa.Table, among: tuple[Int64s, Int64s]) -> Reads:
-    at = locate(keys_of(fetches), among)
-    known = at >= 0
-
-    def spread(name: str) -> Int64s:
-        column = np.full(len(among[0]), UNKNOWN, np.int64)
-        column[at[known]] = ints(fetches, name)[known]
-        return column
-
-    follower = spread("is_follower") == 1
-    return Reads(
-        np.where(follower, spread("replica_id"), UNKNOWN), spread("isolation_level"), spread("min_bytes"),
-        spread("max_wait_ms"), spread("is_raft") == 1,
-    )  # fmt: skip
-
-
-def _positions(parts: pa.Table, among: tuple[Int64s, Int64s], places: Places, reads: Reads) -> Positions:
-    at, place = locate(keys_of(parts), among), places.of(parts)
-    good = (at >= 0) & (place >= 0) & (ints(parts, "error_code", 0) == 0) & ~np.append(reads.raft, False)[at]
-    rows = np.flatnonzero(good)
-    columns = (ints(parts, name)[rows] for name in ("fetch_offset", "high_watermark", "last_stable_offset"))
-    return Positions(at[rows], place[rows], *columns)
-
-
-def _acks(produces: pa.Table, among: tuple[Int64s, Int64s]) -> Int64s:
-    at = locate(keys_of(produces), among)
-    found = np.full(len(among[0]), -2, np.int64)
-    found[at[at >= 0]] = ints(produces, "acks", -2)[at >= 0]
-    return found
+def _spread(table: pa.Table, name: str, among: tuple[Int64s, Int64s], none: int = UNKNOWN) -> Int64s:
+    """A column of `fetches` or `produces` by row of exchanges, `none` where there is none."""
+    at = locate(keys_of(table), among)
+    column = np.full(len(among[0]), none, np.int64)
+    column[at[at >= 0]] = ints(table, name, none)[at >= 0]
+    return column

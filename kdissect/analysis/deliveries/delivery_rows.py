@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.analysis.cluster_split import each_cluster
+from kdissect.analysis.cluster_split import with_cluster
 from kdissect.analysis.deliveries.batch_matching import (
     BY_CRC,
     BY_OFFSET,
@@ -29,9 +29,10 @@ from kdissect.analysis.deliveries.batch_matching import (
     match_batches,
     unit_numbers,
 )  # fmt: skip
-from kdissect.analysis.deliveries.delivery_input import Input, dense, read_input
-from kdissect.analysis.deliveries.readers_of_batches import Readers, find_readers, member_column
-from kdissect.analysis.deliveries.throttling import Muted
+from kdissect.analysis.deliveries.delivery_columns import NO_PRODUCE, Exchanges, Input, dense
+from kdissect.analysis.deliveries.delivery_input import InputReader
+from kdissect.analysis.deliveries.readers_of_batches import Groups, Readers
+from kdissect.analysis.deliveries.throttling import Muted, Windows
 from kdissect.analysis.deliveries.visibility import (
     NEVER,
     Watermarks,
@@ -40,12 +41,16 @@ from kdissect.analysis.deliveries.visibility import (
     known_instant,
 )  # fmt: skip
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, instants, optional, whole, words
+from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import CODE, COUNT, TEXT, By
+from kdissect.tables.declaration.model import CODE, COUNT, FLAG, By
 from kdissect.tables.fetch_rows import READ_COMMITTED
+from kdissect.tables.identity import exchange_ids
 from kdissect.tables.makers import fills
+from kdissect.tables.order import order
 
-SCHEMA = SCHEMAS["deliveries"]
+SCHEMA_NAME = "deliveries"
+SCHEMA = SCHEMAS[SCHEMA_NAME]
 CLOCK_STEP = 1 * MILLI
 """Record timestamps are whole milliseconds: a batch that seems younger than its request by more than this was stamped
 by a clock that is ahead of the capture's."""
@@ -102,28 +107,66 @@ class Delivered(NamedTuple):
 
 
 def deliveries(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """All rows of `deliveries`, cluster by cluster, by the time of delivery. `tables`: those of `readers.DELIVERIES`,
-    resolved."""
-    return each_cluster(tables, _deliveries)
-
-
-def _deliveries(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """The deliveries of one cluster."""
-    return find_deliveries(tables).table
+    """All rows of `deliveries`, by the time of delivery. `tables`: those of `readers.DELIVERIES`, resolved."""
+    maker = DeliveryMaker()
+    data = maker.take(tables)
+    maker.groups.take_connections(whole(tables["connections"]))
+    return maker.deliveries(data).cast(SCHEMA)
 
 
 def find_deliveries(tables: Mapping[str, pa.Table]) -> Delivered:
     """The deliveries of one cluster, with what they are made of. `tables`: as for `deliveries`."""
-    data = read_input(tables)
-    readers = find_readers(data.exchanges, data.reads, whole(tables["connections"]))
-    rows = _first_deliveries(data, readers)
-    if not len(rows.given):
-        return Delivered(data, rows, SCHEMA.empty_table())
-    way = _way(data, rows)
-    made = _columns(data, rows, way, readers, whole(tables["record_batches"]))
-    made["member_id"] = member_column(data.exchanges, readers, rows.fetch, whole(tables["groups"]))
-    made["cluster"] = pa.nulls(len(made["member_id"]), TEXT)
-    return Delivered(data, rows, pa.table({name: made[name] for name in SCHEMA.names}).cast(SCHEMA))
+    maker = DeliveryMaker()
+    data = maker.take(tables)
+    maker.groups.take_connections(whole(tables["connections"]))
+    return maker.find(data)
+
+
+class DeliveryMaker:
+    """Makes deliveries of rows that are read part by part. Those of a partition of a topic are made together, of the
+    pieces of input that `take` gave; what concerns them else (groups, throttling) is kept here."""
+
+    def __init__(self) -> None:
+        self.reader = InputReader()
+        self.groups = Groups(self.reader.names)
+        self._windows = Windows()
+        self._muted: Muted | None = None
+
+    def take(self, tables: Mapping[str, pa.Table]) -> Input:
+        """What the tables of some exchanges say: all rows of an exchange together, without `connections`."""
+        data, exchanges = self.reader.read(tables)
+        self._windows.take(exchanges)
+        self._muted = None
+        self.groups.take_events(whole(tables["groups"]))
+        return data
+
+    def deliveries(self, data: Input) -> pa.Table:
+        """Rows of `deliveries`, in order. `data`: everything about some topics' partitions; everything was taken."""
+        texts = self.reader.names.clusters.texts
+        if len(texts) <= 1:
+            # What no message joins to the only known cluster belongs to it.
+            made = [with_cluster(self.find(data).table, next(iter(texts), None))]
+        else:
+            codes = np.unique(data.exchanges.cluster).tolist()
+            made = [
+                with_cluster(self.find(data.of_cluster(code)).table, None if code < 0 else texts[code])
+                for code in codes
+            ]
+        table = unified(pa.concat_tables(made, promote_options="permissive")) if made else SCHEMA.empty_table()
+        return order(SCHEMA_NAME, table)
+
+    def find(self, data: Input) -> Delivered:
+        """The deliveries of one cluster, with what they are made of."""
+        readers = self.groups.readers(data.exchanges)
+        rows = _first_deliveries(data, readers)
+        if not len(rows.given):
+            return Delivered(data, rows, SCHEMA.empty_table())
+        self._muted = self._muted or self._windows.muted()
+        made = _columns(data, rows, _way(data, rows), readers, self._muted)
+        several = len(self.reader.names.clusters.texts) > 1
+        made["member_id"] = self.groups.member_column(data.exchanges, readers, rows.fetch, several)
+        made["cluster"] = pa.nulls(len(rows.given), pa.string())
+        return Delivered(data, rows, pa.table({name: made[name] for name in SCHEMA.names}))
 
 
 def _first_deliveries(data: Input, readers: Readers) -> Firsts:
@@ -135,7 +178,7 @@ def _first_deliveries(data: Input, readers: Readers) -> Firsts:
     fetch = given.exchange[rows]
     who, at = readers.reader[fetch], exchanges.last[fetch]
     pair = dense(unit, who)
-    order = np.lexsort([given.row[rows], fetch, np.where(at == NULL_TIME, NEVER, at), pair])
+    order = np.lexsort([rows, fetch, np.where(at == NULL_TIME, NEVER, at), pair])
     head = np.ones(len(rows), np.bool_)
     head[1:] = pair[order][1:] != pair[order][:-1]
     fresh = head.copy()
@@ -145,12 +188,7 @@ def _first_deliveries(data: Input, readers: Readers) -> Firsts:
     write = written[first]
     produce = np.where(write >= 0, np.append(sent.exchange, -1)[write], -1)
     times = np.where(write >= 0, np.append(writes.times, 0)[write], 0)
-    delivered, place = at[first], given.place[rows[first]]
-    found = np.lexsort([given.first[rows[first]], place, fetch[first], delivered])
-    return Firsts(
-        rows[first][found], write[found], how[first][found], count[found], times[found],
-        fetch[first][found], produce[found],
-    )  # fmt: skip
+    return Firsts(rows[first], write, how[first], count, times, fetch[first], produce)
 
 
 def batch_offsets(data: Input, rows: Firsts) -> tuple[Int64s, Int64s]:
@@ -162,7 +200,7 @@ def batch_offsets(data: Input, rows: Firsts) -> tuple[Int64s, Int64s]:
 
 
 def _way(data: Input, rows: Firsts) -> _Way:
-    exchanges, reads = data.exchanges, data.reads
+    exchanges, every = data.exchanges, data.replicas()
     produced = np.append(exchanges.first, NULL_TIME)[rows.produce]
     arrived = np.append(exchanges.arrived, NULL_TIME)[rows.produce]
     asked, left, delivered = (column[rows.fetch] for column in (exchanges.arrived, exchanges.left, exchanges.last))
@@ -174,25 +212,28 @@ def _way(data: Input, rows: Firsts) -> _Way:
     place, need = data.given.place[rows.given], batch_offsets(data, rows)[1] + 1
     arrived = np.where(known, np.minimum(arrived, left), arrived)
     answered = np.append(exchanges.left, NULL_TIME)[rows.produce]
-    acks, stored = np.append(data.acks, -2)[rows.produce], np.append(exchanges.error, -1)[rows.produce] == 0
+    acks, stored = (
+        np.append(exchanges.acks, NO_PRODUCE)[rows.produce],
+        np.append(exchanges.error, -1)[rows.produce] == 0,
+    )
     answered = np.where(stored & (answered != NULL_TIME), answered, NEVER)
-    replicas = data.replicas[place]
+    replicas = every[place]
     # The high watermark.
     high = Watermarks(exchanges, data.positions, data.positions.high)
     passing = high.passed(place, need)
-    visible = known_instant(passing, arrived, exchanges, reads)
+    visible = known_instant(passing, arrived, exchanges)
     others = np.where(acks == EVERY_REPLICA, answered, NEVER)
-    followed = followers_passed(exchanges, data.positions, reads, data.replicas, place, need)
+    followed = followers_passed(exchanges, data.positions, every, place, need)
     others = np.minimum(others, np.where(followed == NEVER, NEVER, np.maximum(followed, arrived)))
-    others = np.where((replicas == 1) | (reads.replica[rows.fetch] >= 0), arrived, others)
+    others = np.where((replicas == 1) | (exchanges.replica[rows.fetch] >= 0), arrived, others)
     visible = np.where(others != NEVER, np.where(visible == NULL_TIME, others, np.minimum(visible, others)), visible)
     seen = visible != NULL_TIME
     at = np.where(seen, np.clip(visible, arrived, np.maximum(left, arrived)), arrived)
     # The last stable offset.
     open_then = behind_transactions(passing, data.positions, need - 1) | (data.given.transactional[rows.given] == 1)
-    committed = (reads.isolation[rows.fetch] == READ_COMMITTED) & open_then
+    committed = (exchanges.isolation[rows.fetch] == READ_COMMITTED) & open_then
     stable_marks = Watermarks(exchanges, data.positions, data.positions.stable)
-    stable = known_instant(stable_marks.passed(place, need), at, exchanges, reads)
+    stable = known_instant(stable_marks.passed(place, need), at, exchanges)
     stable = np.where(committed & (stable != NULL_TIME), np.clip(stable, at, np.maximum(left, at)), at)
     appended = np.where(acks == LEADER, answered, NEVER)
     appended = np.minimum(appended, _first_copies(data, rows, arrived))
@@ -205,7 +246,7 @@ def _way(data: Input, rows: Firsts) -> _Way:
 def _first_copies(data: Input, rows: Firsts, arrived: Int64s) -> Int64s:
     """When the first follower was given the batch, of those whose fetch was waiting for it; NEVER for none."""
     exchanges = data.exchanges
-    mine = np.flatnonzero(data.reads.replica[rows.fetch] >= 0)
+    mine = np.flatnonzero(exchanges.replica[rows.fetch] >= 0)
     found = np.full(len(arrived), NEVER, np.int64)
     mine = mine[(exchanges.arrived[rows.fetch[mine]] <= arrived[mine]) & (rows.sent[mine] >= 0)]
     if not len(mine):
@@ -215,34 +256,38 @@ def _first_copies(data: Input, rows: Firsts, arrived: Int64s) -> Int64s:
     return np.append(by_write, NEVER)[rows.sent]
 
 
-def _columns(data: Input, rows: Firsts, way: _Way, readers: Readers, batches: pa.Table) -> dict[str, pa.Array]:
-    exchanges, reads, sent, given = data.exchanges, data.reads, data.sent, data.given
+def _columns(data: Input, rows: Firsts, way: _Way, readers: Readers, muted: Muted) -> dict[str, pa.Array]:
+    exchanges, sent, given, names = data.exchanges, data.sent, data.given, data.names
     wrote = rows.sent >= 0
-    source = np.where(wrote, np.append(sent.row, -1)[rows.sent], given.row[rows.given])
-    own = given.row[rows.given]
-    follower = reads.replica[rows.fetch] >= 0
+
+    def source(name: str) -> Int64s:
+        of_log = getattr(given, name)[rows.given]
+        return np.where(wrote, np.append(getattr(sent, name), NULL_TIME)[rows.sent], of_log)
+
+    topics = names.topics.texts
+    follower = exchanges.replica[rows.fetch] >= 0
     created, buffered = _buffered(data, rows, way)
     first, last = batch_offsets(data, rows)
     parts = _parts(way)
     return {
-        "produce_exchange_id": taken(exchanges.table, "exchange_id", rows.produce),
-        "fetch_exchange_id": taken(exchanges.table, "exchange_id", rows.fetch),
-        "topic": taken(batches, "topic", own),
-        "topic_id": taken(batches, "topic_id", own),
-        "partition": taken(batches, "partition", own),
+        "produce_exchange_id": id_column(exchanges, rows.produce),
+        "fetch_exchange_id": id_column(exchanges, rows.fetch),
+        "topic": words(given.topic[rows.given], topics),
+        "topic_id": words(given.topic_id[rows.given], topics),
+        "partition": optional(given.partition[rows.given], CODE, NULL_TIME),
         "base_offset": pa.array(first),
         "last_offset": pa.array(last),
-        "records": taken(batches, "records", source),
-        "record_bytes": taken(batches, "compressed_bytes", source),
-        "codec": taken(batches, "codec", source),
-        "producer_client_id": taken(exchanges.table, "client_id", rows.produce),
-        "producer_id": taken(batches, "producer_id", source),
-        "is_transactional": taken(batches, "is_transactional", source),
-        "client_id": taken(exchanges.table, "client_id", rows.fetch),
-        "group_id": readers.group_column(rows.fetch),
+        "records": optional(source("records"), COUNT, NULL_TIME),
+        "record_bytes": optional(source("size"), COUNT, NULL_TIME),
+        "codec": words(source("codec"), names.codecs.texts),
+        "producer_client_id": words(np.append(exchanges.client_id, -1)[rows.produce], names.clients.texts),
+        "producer_id": optional(source("producer"), COUNT, NULL_TIME),
+        "is_transactional": optional(source("transactional"), FLAG, NULL_TIME),
+        "client_id": words(exchanges.client_id[rows.fetch], names.clients.texts),
+        "group_id": words(readers.group[rows.fetch], names.groups.texts),
         "is_follower": pa.array(follower),
-        "broker": taken(exchanges.table, "broker", rows.fetch),
-        "isolation_level": optional(reads.isolation[rows.fetch], CODE),
+        "broker": words(exchanges.broker[rows.fetch], names.brokers.texts),
+        "isolation_level": optional(exchanges.isolation[rows.fetch], CODE),
         "created_at": instants(created),
         "produced_at": instants(way.produced),
         "visible_at": instants(np.where(way.seen & way.known, way.visible, NULL_TIME)),
@@ -251,7 +296,7 @@ def _columns(data: Input, rows: Firsts, way: _Way, readers: Readers, batches: pa
         **{name: _ms(part, way.known) for name, part in parts.items()},
         "commit_ms": _ms(parts["commit_ms"], way.known & way.seen),
         "delivery_ms": _ms(way.delivered - way.produced, way.known),
-        "waited_for": words(_waited_for(data, rows, way, parts, created, buffered), CAUSES),
+        "waited_for": words(_waited_for(data, rows, way, parts, created, buffered, muted), CAUSES),
         "times": pa.array(rows.times),
         "times_written": optional(rows.written, COUNT, 0),
         "matched_by": words(rows.matched, MATCHED),
@@ -283,11 +328,10 @@ def _buffered(data: Input, rows: Firsts, way: _Way) -> tuple[Int64s, Int64s]:
 
 
 def _waited_for(
-    data: Input, rows: Firsts, way: _Way, parts: Mapping[str, Int64s], created: Int64s, buffered: Int64s
+    data: Input, rows: Firsts, way: _Way, parts: Mapping[str, Int64s], created: Int64s, buffered: Int64s, muted: Muted
 ) -> npt.NDArray[np.int64]:
     """The code in CAUSES of the largest part; -1 where the parts are unknown."""
-    exchanges, reads = data.exchanges, data.reads
-    muted = Muted(exchanges)
+    exchanges = data.exchanges
     of_reader, of_producer = exchanges.connection[rows.fetch], np.append(exchanges.connection, 0)[rows.produce]
     held = np.minimum(exchanges.held[rows.fetch], parts["served_ms"])
     away = muted.within(of_reader, way.stable, way.asked)
@@ -295,11 +339,11 @@ def _waited_for(
     late = np.where(buffered >= 0, muted.within(of_producer, created, way.arrived), 0)
     served = np.maximum(parts["served_ms"] - kept, 0)
     place = data.given.place[rows.given]
-    replicated = (data.replicas[place] > 1) | _followed(data)[place]
+    replicated = (data.replicas()[place] > 1) | _followed(data)[place]
     stored = np.clip(way.appended, way.arrived, way.visible) - way.arrived
     stored = np.where(way.appended == NEVER, np.where(replicated, 0, parts["commit_ms"]), stored)
     # A fetch that may wait for more than there is waits because its own settings say so.
-    patient = (reads.min_bytes[rows.fetch] > 1) & (parts["served_ms"] <= reads.max_wait[rows.fetch] * MILLI)
+    patient = (exchanges.min_bytes[rows.fetch] > 1) & (parts["served_ms"] <= exchanges.max_wait[rows.fetch] * MILLI)
     costs = np.zeros((len(CAUSES), len(place)), np.int64)
     costs[PRODUCER] = np.maximum(buffered - late, 0)
     costs[NETWORK] = parts["produce_ms"] + parts["transfer_ms"]
@@ -314,8 +358,8 @@ def _waited_for(
 
 def _followed(data: Input) -> Flags:
     """By topic and partition, whether a follower was seen to read it."""
-    found = np.zeros(len(data.replicas), np.bool_)
-    found[data.positions.place[data.reads.replica[data.positions.exchange] >= 0]] = True
+    found = np.zeros(data.names.places, np.bool_)
+    found[data.positions.place[data.exchanges.replica[data.positions.exchange] >= 0]] = True
     return found
 
 
@@ -323,10 +367,15 @@ def _ms(microseconds: Int64s, known: Flags) -> pa.Array:
     return pa.array(microseconds / MILLI, mask=~known)
 
 
-def taken(table: pa.Table, name: str, rows: Int64s) -> pa.Array:
-    """A column's values in these rows; null for -1."""
-    column = table[name].take(pa.array(rows, mask=rows < 0)).combine_chunks()
-    return column.cast(TEXT) if pa.types.is_dictionary(column.type) else column
+def id_column(exchanges: Exchanges, rows: Int64s) -> pa.Array:
+    """The ids of exchanges in these rows; null for -1."""
+    known = rows >= 0
+    ordinal = exchanges.ordinal[rows[known]]
+    orphan = ordinal < 0
+    ids = exchange_ids(
+        exchanges.connection[rows[known]].view(np.uint64), np.where(orphan, -1 - ordinal, ordinal), orphan
+    )
+    return ids if known.all() else ids.take(pa.array(np.cumsum(known) - 1, mask=~known))
 
 
 fills(By.DELIVERIES, lambda: {"deliveries": SCHEMA.names})

@@ -8,8 +8,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.deliveries.delivery_input import UNKNOWN, Exchanges, Reads, dense
-from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, ints, times, words
+from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, Exchanges, Names, dense
+from kdissect.analysis.exchange_keys import exchange_keys
+from kdissect.arrays.arrow import NULL_TIME, Int64s, times, words
+from kdissect.tables.declaration.model import CLUSTER
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -18,57 +20,86 @@ class Readers:
 
     reader: Int64s
     group: Int64s
-    groups: list[str]
-
-    def group_column(self, rows: Int64s) -> pa.Array:
-        """The groups of these exchanges."""
-        return words(self.group[rows], self.groups)
 
 
-def find_readers(exchanges: Exchanges, reads: Reads, connections: pa.Table) -> Readers:
-    """`connections`: connection_id, group_id."""
-    coder = Coder()
-    named = coder.column(connections, "group_id")
-    of = dict(zip(connections["connection_id"].to_pylist(), named.tolist(), strict=True))
-    ids = exchanges.table["connection_id"].combine_chunks()
-    ids = ids if pa.types.is_dictionary(ids.type) else ids.dictionary_encode()
-    codes = np.array([*(of.get(one, UNKNOWN) for one in ids.dictionary.to_pylist()), UNKNOWN], np.int64)
-    group = codes[ints(pa.table({"indices": ids.indices}), "indices")]
-    group = np.where(reads.replica >= 0, UNKNOWN, group)
-    alone = (group < 0) & (reads.replica < 0)
-    return Readers(dense(reads.replica, group, np.where(alone, exchanges.client, UNKNOWN)), group, coder.texts)
+class Groups:
+    """Which group a connection is of, and which of its members were there when: gathered part by part."""
 
+    def __init__(self, names: Names) -> None:
+        self._names = names
+        self._connections = np.zeros((2, 0), np.int64)
+        """Connections with a group, in order, and its code."""
+        self._stays = np.zeros((6, 0), np.int64)
+        """Cluster, group, client id, member; the first and the last instant at which a message named it."""
+        self._found: dict[tuple[int, int, int], list[tuple[int, int, int]]] | None = None
 
-def member_column(exchanges: Exchanges, readers: Readers, rows: Int64s, events: pa.Table) -> pa.Array:
-    """The group member that each of these exchanges is of; null where its client id names several at a time.
+    def take_connections(self, connections: pa.Table) -> None:
+        """Keep the groups of some connections: connection_id, group_id."""
+        self._names.clusters.column(connections, CLUSTER.name)
+        group = self._names.groups.column(connections, "group_id")
+        ids = [f"{one}:0" for one in connections["connection_id"].filter(pa.array(group >= 0)).to_pylist()]
+        found = np.stack([exchange_keys(pa.array(ids, pa.string()))[0], group[group >= 0]])
+        found = np.concatenate([self._connections, found], axis=1)
+        self._connections = found[:, np.argsort(found[0], kind="stable")]
 
-    `events`: rows of `groups`, exchange_id at group_id member_id client_id."""
-    groups, clients, members = Coder(), Coder(), Coder()
-    for text in readers.groups:
-        groups.code(text)
-    known = clients.column(exchanges.table, "client_id")
-    told = (groups.column(events, "group_id"), clients.column(events, "client_id"))
-    member, at = members.column(events, "member_id"), times(events, "at")
-    good = np.flatnonzero((told[0] >= 0) & (told[1] >= 0) & (member >= 0) & (at != NULL_TIME))
-    good = good[np.lexsort([at[good], member[good], told[1][good], told[0][good]])]
-    stays: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
-    if len(good):
-        alike = dense(told[0][good], told[1][good], member[good])
-        heads = np.flatnonzero(np.diff(alike, prepend=-1))
-        tails = np.append(heads[1:], len(good)) - 1
-        columns = (told[0][good[heads]], told[1][good[heads]], member[good[heads]], at[good[heads]], at[good[tails]])
-        for group, client, one, first, last in zip(*(column.tolist() for column in columns), strict=True):
-            if members.texts[one]:
-                stays.setdefault((group, client), {})[one] = first, last
-    keys = np.stack([readers.group[rows], known[rows]], axis=1)
-    distinct, which = np.unique(keys, axis=0, return_inverse=True)
-    which, found = which.reshape(-1), np.full(len(rows), UNKNOWN, np.int64)
-    for place, (group, client) in enumerate(distinct.tolist()):
-        spans = sorted(stays.get((group, client), {}).items(), key=lambda one: one[1])
-        if not spans or any(a[1][1] > b[1][0] for a, b in pairwise(spans)):
-            continue
-        mine_rows = np.flatnonzero(which == place)
-        begins = np.array([first for _, (first, _) in spans])
-        at_row = np.maximum(np.searchsorted(begins, exchanges.left[rows[mine_rows]], "right") - 1, 0)
-        found[mine_rows] = np.array([one for one, _ in spans])[at_row]
-    return words(found, members.texts)
+    def take_events(self, events: pa.Table) -> None:
+        """Keep what rows of `groups` say of members: at group_id member_id client_id."""
+        names = self._names
+        columns = [
+            names.clusters.column(events, CLUSTER.name), names.groups.column(events, "group_id"),
+            names.clients.column(events, "client_id"), names.members.column(events, "member_id"),
+        ]  # fmt: skip
+        at = times(events, "at")
+        good = (columns[1] >= 0) & (columns[2] >= 0) & (columns[3] >= 0) & (at != NULL_TIME)
+        if not good.any():
+            return
+        new = np.stack([*columns, at, at])[:, good]
+        rows = np.concatenate([self._stays, new], axis=1)
+        rows = rows[:, np.lexsort([rows[4], rows[3], rows[2], rows[1], rows[0]])]
+        heads = np.flatnonzero(np.append(True, (rows[:4, 1:] != rows[:4, :-1]).any(axis=0)))
+        self._stays = np.concatenate([rows[:5, heads], [np.maximum.reduceat(rows[5], heads)]])
+        self._found = None
+
+    def readers(self, exchanges: Exchanges) -> Readers:
+        """Who reads these."""
+        known, codes = self._connections
+        at = np.minimum(np.searchsorted(known, exchanges.connection), max(len(known) - 1, 0))
+        group = np.full(len(exchanges), UNKNOWN, np.int64)
+        if len(known):
+            group = np.where((known[at] == exchanges.connection) & (exchanges.replica < 0), codes[at], UNKNOWN)
+        alone = (group < 0) & (exchanges.replica < 0)
+        return Readers(dense(exchanges.replica, group, np.where(alone, exchanges.client, UNKNOWN)), group)
+
+    def member_column(self, exchanges: Exchanges, readers: Readers, rows: Int64s, several: bool) -> pa.Array:
+        """The group member that each of these exchanges is of; null where its client id names several at a time.
+        `several`: members of another cluster are not meant."""
+        stays = self._members(several)
+        cluster = exchanges.cluster[rows] if several else np.zeros(len(rows), np.int64)
+        codes = (cluster, readers.group[rows], exchanges.client_id[rows])
+        which = dense(*codes) if len(rows) else np.zeros(0, np.int64)
+        order, found = np.argsort(which, kind="stable"), np.full(len(rows), UNKNOWN, np.int64)
+        begin = np.flatnonzero(np.diff(which[order], prepend=-1)) if len(rows) else which
+        heads = zip(*(code[order[begin]].tolist() for code in codes), strict=True)
+        for key, mine in zip(heads, np.split(order, begin[1:]), strict=False):
+            spans = stays.get(key, [])
+            if not spans or any(a[1] > b[0] for a, b in pairwise(spans)):
+                continue
+            begins = np.array([first for first, _, _ in spans])
+            at = np.maximum(np.searchsorted(begins, exchanges.left[rows[mine]], "right") - 1, 0)
+            found[mine] = np.array([member for _, _, member in spans])[at]
+        return words(found, self._names.members.texts)
+
+    def _members(self, several: bool) -> dict[tuple[int, int, int], list[tuple[int, int, int]]]:
+        """By cluster (0 unless there are several), group and client id: first and last instant of each member."""
+        if self._found is None:
+            spans: dict[tuple[int, int, int], dict[int, tuple[int, int]]] = {}
+            for cluster, group, client, member, first, last in self._stays.T.tolist():
+                if self._names.members.texts[member]:
+                    mine = spans.setdefault((cluster if several else 0, group, client), {})
+                    known = mine.get(member, (first, last))
+                    mine[member] = min(first, known[0]), max(last, known[1])
+            self._found = {
+                key: sorted((first, last, member) for member, (first, last) in mine.items())
+                for key, mine in spans.items()
+            }
+        return self._found

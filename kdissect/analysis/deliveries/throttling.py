@@ -4,19 +4,38 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.analysis.deliveries.delivery_input import Exchanges
+from kdissect.analysis.deliveries.delivery_columns import Exchanges
 from kdissect.arrays.arrow import NULL_TIME, Int64s
 
 
-class Muted:
-    """The windows in which brokers read no request of a connection: from a throttled answer on."""
+class Windows:
+    """The answers that muted a connection, gathered part by part."""
 
-    def __init__(self, exchanges: Exchanges) -> None:
+    def __init__(self) -> None:
+        self._parts: list[tuple[Int64s, ...]] = []
+
+    def take(self, exchanges: Exchanges) -> None:
+        """Keep those of these exchanges."""
         rows = np.flatnonzero((exchanges.mute > 0) & (exchanges.left != NULL_TIME))
-        rows = rows[np.lexsort([exchanges.left[rows], exchanges.connection[rows]])]
-        self._connections, codes = np.unique(exchanges.connection[rows], return_inverse=True)
-        begin = exchanges.left[rows]
-        end = begin + exchanges.mute[rows]
+        if len(rows):
+            columns = (exchanges.connection, exchanges.left, exchanges.mute)
+            self._parts.append(tuple(column[rows] for column in columns))
+
+    def muted(self) -> Muted:
+        """The windows of all of them."""
+        none = np.zeros(0, np.int64)
+        return Muted(*(np.concatenate([none, *(part[at] for part in self._parts)]) for at in range(3)))
+
+
+class Muted:
+    """The windows in which brokers read no request of a connection: from a throttled answer on. By row: the connection,
+    when the answer left, and for how many microseconds it mutes."""
+
+    def __init__(self, connection: Int64s, left: Int64s, mute: Int64s) -> None:
+        rows = np.lexsort([left, connection])
+        self._connections, codes = np.unique(connection[rows], return_inverse=True)
+        begin = left[rows]
+        end = begin + mute[rows]
         # Where windows overlap the later one goes on where the earlier ends.
         same = np.zeros(len(rows), np.bool_)
         same[1:] = codes[1:] == codes[:-1]

@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.deliveries.batch_matching import group_writes
-from kdissect.analysis.deliveries.delivery_input import PRODUCE, UNKNOWN, Input, dense
-from kdissect.analysis.deliveries.delivery_rows import Delivered, batch_offsets, find_deliveries, taken
+from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, Input, dense
+from kdissect.analysis.deliveries.delivery_input import PRODUCE
+from kdissect.analysis.deliveries.delivery_rows import Delivered, batch_offsets, find_deliveries, id_column
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.arrays.arrow import NULL_TIME, Int64s, begins, instants, ints, optional, whole
+from kdissect.arrays.arrow import NULL_TIME, Int64s, begins, instants, ints, optional, whole, words
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import COUNT, By
+from kdissect.tables.declaration.model import COUNT, TEXT, By
 from kdissect.tables.makers import fills
 
 SCHEMA = SCHEMAS["traced"]
@@ -48,8 +49,8 @@ def _traced(tables: Mapping[str, pa.Table]) -> pa.Table:
         return SCHEMA.empty_table()
     delivered = find_deliveries(tables)
     data = delivered.data
-    exchange = locate(keys_of(records), keys_of(data.exchanges.table))
-    place = data.places.of(records)
+    exchange = locate(keys_of(records), (data.exchanges.connection, data.exchanges.ordinal))
+    place = data.names.places_of(records)
     known = (exchange >= 0) & (place >= 0)
     written = known & (np.append(data.exchanges.api, UNKNOWN)[exchange] == PRODUCE)
     offset = ints(records, "offset", UNKNOWN)
@@ -130,15 +131,21 @@ def _rows(
     data, firsts = delivered.data, delivered.firsts
     exchanges = data.exchanges
     produce = np.where(delivery >= 0, np.append(firsts.produce, -1)[delivery], np.append(data.sent.exchange, -1)[write])
-    made = {name: taken(records, name, row) for name in OF_RECORDS}
-    made |= {name: taken(delivered.table, name, delivery) for name in OF_DELIVERIES}
+    made = {name: _taken(records, name, row) for name in OF_RECORDS}
+    made |= {name: _taken(delivered.table, name, delivery) for name in OF_DELIVERIES}
     made["offset"] = optional(at, COUNT)
-    made["produce_exchange_id"] = taken(exchanges.table, "exchange_id", produce)
-    made["producer_client_id"] = taken(exchanges.table, "client_id", produce)
+    made["produce_exchange_id"] = id_column(exchanges, produce)
+    made["producer_client_id"] = words(np.append(exchanges.client_id, -1)[produce], data.names.clients.texts)
     made["produced_at"] = instants(np.append(exchanges.first, NULL_TIME)[produce])
     made["cluster"] = pa.nulls(len(row), pa.string())
     table = pa.table({name: made[name] for name in SCHEMA.names}).cast(SCHEMA)
     return table.sort_by([(name, "ascending") for name in ORDER])
+
+
+def _taken(table: pa.Table, name: str, rows: Int64s) -> pa.Array:
+    """A column's values in these rows; null for -1."""
+    column = table[name].take(pa.array(rows, mask=rows < 0)).combine_chunks()
+    return column.cast(TEXT) if pa.types.is_dictionary(column.type) else column
 
 
 fills(By.TRACED, lambda: {"traced": SCHEMA.names})

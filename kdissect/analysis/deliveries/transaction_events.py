@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.deliveries.delivery_input import PRODUCE, UNKNOWN, dense
+from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, dense
+from kdissect.analysis.deliveries.delivery_input import PRODUCE
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import NULL_TIME, Coder, Flags, Int64s, ints, times, whole
 

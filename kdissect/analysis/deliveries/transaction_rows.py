@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.cluster_split import each_cluster
-from kdissect.analysis.deliveries.delivery_input import UNKNOWN, dense
+from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, dense
 from kdissect.analysis.deliveries.transaction_events import (
     ADD_OFFSETS,
     ADD_PARTITIONS,

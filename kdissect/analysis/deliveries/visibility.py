@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kdissect.analysis.deliveries.delivery_input import UNKNOWN, Exchanges, Positions, Reads
+from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, Exchanges, Positions
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s
 
 NEAR = 10 * MILLI
@@ -78,10 +78,10 @@ def behind_transactions(passing: Passing, positions: Positions, last: Int64s) ->
     return found
 
 
-def known_instant(passing: Passing, since: Int64s, exchanges: Exchanges, reads: Reads) -> Int64s:
+def known_instant(passing: Passing, since: Int64s, exchanges: Exchanges) -> Int64s:
     """The instants, not before `since`; NULL_TIME where the bounds are too far apart."""
     asked = exchanges.arrived[np.maximum(passing.exchange, 0)] if len(exchanges.first) else passing.exchange
-    at_once = reads.min_bytes[np.maximum(passing.exchange, 0)] <= 1 if len(exchanges.first) else asked < 0
+    at_once = exchanges.min_bytes[np.maximum(passing.exchange, 0)] <= 1 if len(exchanges.first) else asked < 0
     waited = (asked != NULL_TIME) & (passing.at - np.maximum(asked, since) > WAITED) & at_once
     waited |= (asked != NULL_TIME) & (asked <= since) & at_once
     known = (passing.at != NEVER) & (waited | (passing.at - np.maximum(passing.before, since) <= NEAR))
@@ -89,11 +89,11 @@ def known_instant(passing: Passing, since: Int64s, exchanges: Exchanges, reads: 
 
 
 def followers_passed(
-    exchanges: Exchanges, positions: Positions, reads: Reads, replicas: Int64s, place: Int64s, need: Int64s
+    exchanges: Exchanges, positions: Positions, replicas: Int64s, place: Int64s, need: Int64s
 ) -> Int64s:
     """When the last follower asked for `need` or what follows; NEVER where that is not known for all followers."""
     found = np.full(len(place), NEVER, np.int64)
-    arrived, replica = exchanges.arrived[positions.exchange], reads.replica[positions.exchange]
+    arrived, replica = exchanges.arrived[positions.exchange], exchanges.replica[positions.exchange]
     rows = np.flatnonzero((replica >= 0) & (positions.asked >= 0) & (arrived != NULL_TIME))
     nodes, counts = np.unique(replica[rows], return_counts=True)
     nodes = nodes[np.argsort(-counts, kind="stable")[:MOST_FOLLOWERS]]

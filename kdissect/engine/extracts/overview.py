@@ -60,13 +60,14 @@ class Names:
         self._known, self._again = run, False
         return work(self)
 
-    def parts(self, run: AnalysedRun) -> Iterator[dict[str, pa.Table]]:
-        """`AnalysedRun.parts` of what `work` has begun; HELD_BACK rows are read before the first one comes."""
+    def parts(self, run: AnalysedRun, replicas: bool = False) -> Iterator[dict[str, pa.Table]]:
+        """`AnalysedRun.parts` of what `work` has begun; HELD_BACK rows are read before the first one comes. `replicas`:
+        how many topics have matters too."""
         if self._known is not None:
             run.builder.brokers.merge(self._known.builder.brokers)
             run.builder.topics.merge(self._known.builder.topics)
         if self._again:
-            run.builder.note_names(replicas=False)
+            run.builder.note_names(replicas)
             self._known = run
         yield from run.parts(HELD_BACK)
 

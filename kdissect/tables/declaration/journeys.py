@@ -71,7 +71,7 @@ DELIVERIES = table(
     Column("matched_by", m.TEXT, "How the Produce request was found: offset, or crc (checksum, or producer id and "
            "sequence, where no answer told the offset)."),
     made=By.DELIVERIES,
-    key=(),
+    key=("delivered_at", "fetch_exchange_id", "topic", "topic_id", "partition", "base_offset"),
     on_request=True,
     when="produced_at delivered_at",
     shown="topic partition base_offset records client_id group_id delivery_ms waited_for buffered_ms produce_ms "

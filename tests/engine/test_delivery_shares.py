@@ -1,0 +1,103 @@
+"""The table `deliveries` joined in shares on disk: the same rows, whatever is gathered, split and read at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import kdissect
+from kdissect.analysis.deliveries.delivery_input import InputReader
+from kdissect.engine.extracts import delivery_shares
+from kdissect.tables.declaration.readers import DELIVERIES
+from kdissect.tables.order import order
+from tests.conftest import CAPTURES
+
+NAMES = ["k4_java_classic.pcap", "k4_transactions.pcap", "k4_slow_and_throttled.pcap", "stories/slow_consumer.pcap.zst"]
+TABLES = {table: list(columns) for table, columns in DELIVERIES.tables.items()}
+
+
+def at_once(name: str) -> pa.Table:
+    """Made of whole tables, in one process and piece."""
+    return kdissect.open(CAPTURES / name).tables({**TABLES, "deliveries": None})["deliveries"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("gathered", [1, 50_000])
+def test_shares_on_disk_have_the_rows_of_whole_tables(
+    name: str, gathered: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_shares, "GATHERED", gathered)
+    monkeypatch.setattr(delivery_shares, "SHARES", 3)
+    assert kdissect.open(CAPTURES / name).table("deliveries").equals(at_once(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_shares_without_room_are_split_again_and_lose_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until each has a single partition of a topic."""
+    whole = at_once(name)
+    most = whole.group_by(["topic", "partition"]).aggregate([([], "count_all")])["count_all"]
+    assert len(most) > 2
+    monkeypatch.setattr(delivery_shares, "GATHERED", 1)
+    monkeypatch.setattr(delivery_shares, "SHARES", 2)
+    monkeypatch.setattr(delivery_shares, "COPIES", 1)
+    monkeypatch.setattr(delivery_shares, "READING", 256_000_000 - largest_partition(name))
+    capture = kdissect.open(CAPTURES / name, memory=256_000_000)
+    assert capture.table("deliveries").equals(whole)
+    assert capture.left_out == []
+
+
+def largest_partition(name: str) -> int:
+    """Bytes of columns of the largest partition of a topic."""
+    data, _ = InputReader().read(kdissect.open(CAPTURES / name).tables(TABLES))
+    places = data.names.places
+    return max(part.size for part in data.split(np.arange(places), places))
+
+
+def test_a_partition_without_room_has_its_first_deliveries_and_the_rest_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "stories/slow_consumer.pcap.zst"
+    whole = at_once(name)
+    monkeypatch.setattr(delivery_shares, "GATHERED", 1)
+    monkeypatch.setattr(delivery_shares, "COPIES", 1)
+    monkeypatch.setattr(delivery_shares, "READING", 256_000_000 - largest_partition(name) // 2)
+    capture = kdissect.open(CAPTURES / name, memory=256_000_000)
+    first = capture.table("deliveries")
+    assert 0 < first.num_rows < whole.num_rows
+    [note] = capture.left_out
+    assert "record batches" in note
+    assert "left out" in note
+    keys = ["fetch_exchange_id", "topic", "partition", "base_offset"]
+    known = {tuple(row.values()) for row in whole.select(keys).to_pylist()}
+    assert {tuple(row.values()) for row in first.select(keys).to_pylist()} <= known
+
+
+def test_columns_filters_batches_and_parquet_are_those_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_shares, "GATHERED", 1)
+    capture = kdissect.open(CAPTURES / "k4_java_classic.pcap")
+    whole = capture.table("deliveries")
+    where, columns = "partition = 1 and records > 0", ["records", "client_id"]
+    wanted = whole.filter((pc.field("partition") == 1) & (pc.field("records") > 0)).select(columns)
+    assert 0 < wanted.num_rows < whole.num_rows
+    assert capture.table("deliveries", columns, where).equals(wanted)
+    for way in (capture.batches, capture.ordered):
+        assert pa.Table.from_batches(way("deliveries", columns, where)).equals(wanted)
+    assert capture.save(tmp_path, {"deliveries": columns}) == {"deliveries": whole.num_rows}
+    assert pq.read_table(tmp_path / "deliveries.parquet").equals(whole.select(columns))
+
+
+def test_rows_of_equal_times_are_put_in_order_by_the_columns_behind() -> None:
+    rows = pa.table({
+        "delivered_at": pa.array([5, 3, None, 5, 3, 5], pa.timestamp("us", tz="UTC")),
+        "fetch_exchange_id": ["b", "a", "a", "a", "a", "a"],
+        "topic": ["t", "u", "t", "t", "t", None],
+        "n": [0, 1, 2, 3, 4, 5],
+    })  # fmt: skip
+    assert order("deliveries", rows)["n"].to_pylist() == [4, 1, 3, 5, 0, 2]
