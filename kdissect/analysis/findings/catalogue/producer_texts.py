@@ -231,18 +231,35 @@ KINDS = {
         cause="client",
         rule=(
             "Answers to read_committed fetches had the same last stable offset, below the high watermark, for 1 s "
-            "or more."
+            "or more. The transaction is hanging if they still had it 30 s after transaction.timeout.ms had passed."
         ),
-        headline="a transaction[ of client {client}] held readers of {place} back for {lasted:ms}",
-        sentence=(
-            "An open transaction[ of {by:list client} (transactional id {transaction}, producer {known})][ of "
-            "producer {other}] held read_committed consumers of partition {partition} of topic {topic} back. They "
-            "stood at offset {offset:n} for {lasted:ms}, from {first:clock} on[?still:, to the end of the capture]."
-        ),
+        headline={
+            "open": "a transaction[ of client {client}] held readers of {place} back for {lasted:ms}",
+            "hanging": "a hanging transaction[ of client {client}] held readers of {place} back for {lasted:ms}",
+        },
+        sentence={
+            "open": (
+                "An open transaction[ of {by:list client} (transactional id {transaction}, producer {known})][ of "
+                "producer {other}] held read_committed consumers of partition {partition} of topic {topic} back. They "
+                "stood at offset {offset:n} for {lasted:ms}, from {first:clock} on[?still:, to the end of the capture]."
+            ),
+            "hanging": (
+                "A hanging transaction of {by:list client} (transactional id {transaction}, producer {known}) held "
+                "read_committed consumers of partition {partition} of topic {topic} back. They stood at offset "
+                "{offset:n} for {lasted:ms}, from {first:clock} on[?still:, to the end of the capture]. Answers showed "
+                "that for {shown:ms}, and its transaction.timeout.ms is {timeout:ms}: its coordinator does not end it "
+                "(KIP-664)."
+            ),
+        },
         parts={
             "client": "{it:who}",
         },
-        advice=("Look at the producer of that transaction: why it does not commit; transaction.timeout.ms bounds it."),
+        advice={
+            "open": (
+                "Look at the producer of that transaction: why it does not commit; transaction.timeout.ms bounds it."
+            ),
+            "hanging": "kafka-transactions.sh find-hanging lists such transactions, and its abort ends one.",
+        },
         needs="`fetch_partitions` (last_stable_offset, high_watermark), `record_batches`, `producer_ids`",
         cannot_tell="the producer, where no one fetched its batch.",
         example="stories/txn_timeout",

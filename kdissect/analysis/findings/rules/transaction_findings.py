@@ -22,6 +22,9 @@ END_TXN, INVALID_TXN_STATE = 26, 48
 UNSUPPORTED_VERSION = 35
 HELD_BACK_MS = 1000.0
 """How long a last stable offset stands still behind the high watermark: transactions usually commit within a second."""
+OVERDUE_MS = 30_000.0
+"""Beyond its timeout a transaction is open until its coordinator looks for it, which it does every 10 s by default
+(transaction.abort.timed.out.transaction.cleanup.interval.ms), and its markers are written."""
 MOST_PARTITIONS = 10
 """Partitions that get a line of their own; the worst first."""
 MOST_CLIENTS = 5
@@ -206,6 +209,9 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     A stable offset that moves does not by itself bring a partition into an incremental answer, so a partition that is
     held back is in one answer and then in none. It counts as held back until the next answer that tells another
     offset, or until the last fetch of the capture.
+
+    A transaction that answers still show long after its timeout is hanging (KIP-664): its coordinator does not know it
+    any more, or does not end it.
     """
     partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
     stable, high = ints(partitions, "last_stable_offset"), ints(partitions, "high_watermark")
@@ -222,7 +228,7 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     ends = np.flatnonzero(new_topic | np.append(offset[1:] != offset[:-1], True))
     last = latest(times(fetches, "response_first_at"))
     assert last is not None  # of the good rows at least
-    held: list[tuple[float, int, int, bool]] = []
+    held: list[tuple[float, int, int, bool, float]] = []
     begin = 0
     for end in ends.tolist():
         behind = np.flatnonzero(high[rows[begin : end + 1]] > offset[begin : end + 1]) + begin
@@ -231,17 +237,20 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             released = int(instant[end + 1]) if not new_topic[end] else last
             length = (released - int(instant[behind[0]])) / MILLI
             if length >= HELD_BACK_MS:
-                held.append((length, int(rows[behind[0]]), int(offset[end]), bool(new_topic[end])))
+                shown = (int(instant[behind[-1]]) - int(instant[behind[0]])) / MILLI
+                held.append((length, int(rows[behind[0]]), int(offset[end]), bool(new_topic[end]), shown))
     held.sort(reverse=True)
     found = []
-    for length, first, where, still in held[:MOST_PARTITIONS]:
+    for length, first, where, still, shown in held[:MOST_PARTITIONS]:
         topic, partition = partitions["topic"][first].as_py(), partitions["partition"][first].as_py()
         since = int(when[first])
         writer = _find_writer(tables, topic, partition, where)
         client, name = (writer.client, writer.transactional_id) if isinstance(writer, Started) else (None, None)
         values: dict[str, Any] = {"offset": where, "still": still, "lasted": length}
+        hanging = isinstance(writer, Started) and shown >= writer.timeout_ms + OVERDUE_MS
         if isinstance(writer, Started):
             values |= {"by": [client], "known": writer.producer}
+            values |= {"timeout": writer.timeout_ms, "shown": shown} if hanging else {}
         else:
             values["other"] = writer
         condition = ev.both(
@@ -249,9 +258,9 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             "last_stable_offset < high_watermark",
         )  # fmt: skip
         found += ev.finding(
-            tables, "held_back_by_transaction", ev.MEDIUM, "fetch_partitions", condition, values, topic=topic,
-            partition=partition, client_id=client, transactional_id=name, first_at=since,
-            last_at=since + int(length * MILLI),
+            tables, "held_back_by_transaction", ev.HIGH if hanging else ev.MEDIUM, "fetch_partitions", condition,
+            values, case="hanging" if hanging else "open", topic=topic, partition=partition, client_id=client,
+            transactional_id=name, first_at=since, last_at=since + int(length * MILLI),
         )  # fmt: skip
     return found
 
@@ -277,7 +286,7 @@ def _find_writer(
         if batches["topic"][row].as_py() == topic:
             producer = batches["producer_id"][row].as_py()
             known = [one for one in started(tables) if one.producer == producer and one.transactional_id]
-            return known[0] if known else producer
+            return known[0]._replace(timeout_ms=max(one.timeout_ms for one in known)) if known else producer
     return None
 
 
