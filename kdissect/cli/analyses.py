@@ -203,6 +203,8 @@ TITLES = {
     **{f"{box}_ms": box for box in (
         "wall", "agreed", "broker", "network", "replication", "transaction", "own", "idle", "silent", "gone", "unknown"
     )},
+    "group_id": "group", "producer_client_id": "producer", "is_follower": "follower", "waited_for": "waited for",
+    "buffered_p50_ms": "buffered p50",
     "p_value": "chance", "part": "most in", "waits": "long polls", "nearer_to_client": "nearer to client",
 }  # fmt: skip
 """Titles of columns where they are shorter than their names."""
@@ -211,6 +213,12 @@ LATENCY = (
     "excess_p99_ms", "excess_max_ms", "throttled_ms", "per_second",
 )  # fmt: skip
 """Columns of `latency` on the screen, after those grouped by."""
+DELIVERY_LATENCY = (
+    "deliveries", "timed", "records", "p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms", "buffered_p50_ms",
+    "waited_for",
+)  # fmt: skip
+"""The same of deliveries."""
+DROPPED_OF_DELIVERIES = ("p999_ms", "p90_ms", "records", "buffered_p50_ms", "timed")
 DROPPED = (
     "per_second", "throttled_ms", "excess_max_ms", "p999_ms", "broker_p50_ms", "p90_ms", "broker_p99_ms",
     "excess_p99_ms", "errors",
@@ -225,6 +233,17 @@ def latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = Fal
     columns = [*by, *(["at"] if "at" in table.column_names else []), *LATENCY]
     shown = [name for name in columns if name not in ("throttled_ms", "errors") or any(table[name].to_pylist())]
     return rows_of(table, shown, width, DROPPED, local=local)
+
+
+def delivery_latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = False) -> list[Text]:
+    """How long deliveries took by group; `by` are the columns grouped by."""
+    if not table.num_rows:
+        return [Text("No record batch that a consumer was given in this capture.")]
+    columns = [*by, *(["at"] if "at" in table.column_names else []), *DELIVERY_LATENCY]
+    shown = [name for name in dict.fromkeys(columns) if name in table.column_names]
+    if table["timed"].equals(table["deliveries"]):
+        shown.remove("timed")
+    return rows_of(table, shown, width, DROPPED_OF_DELIVERIES, local=local)
 
 
 def budget(table: pa.Table, width: int, *, several: bool, local: bool = False) -> list[Text]:

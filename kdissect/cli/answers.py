@@ -213,21 +213,27 @@ def print_timeline(capture: Capture, target: Sequence[str], local: bool) -> None
 
 
 def print_latency(
-    capture: Capture, by: Sequence[str], every: float | None, where: str | None, form: str | None, output: str | None,
-    local: bool, sort: Sequence[str] | None = None, limit: int | None = None, csv_safe: bool = False,
+    capture: Capture, of: str, by: Sequence[str] | None, every: float | None, where: str | None, form: str | None,
+    output: str | None, local: bool, sort: Sequence[str] | None = None, limit: int | None = None,
+    csv_safe: bool = False,
 ) -> None:  # fmt: skip
-    """Print latencies by group as text, or write them with all their columns."""
+    """Print latencies by group as text, or write them with all their columns. `of`: exchanges or deliveries."""
+    from kdissect.analysis.deliveries import delivery_latency
     from kdissect.analysis.latency import checked
     from kdissect.cli import analyses
     from kdissect.tables.sorting import arranged
 
-    columns = checked(by, every)
+    deliveries = of == "deliveries"
+    by = by or (delivery_latency.USUAL if deliveries else ["api"])
+    columns = delivery_latency.checked(by, every) if deliveries else checked(by, every)
     table_rows.refuse_binary(written_as(form, output), output)
     capture.not_input(output)
-    table = capture.analysis.latency(by, every, where)
+    view = capture.analysis
+    table = view.delivery_latency(by, every, where) if deliveries else view.latency(by, every, where)
     table = arranged(table, sort, limit)
     if form in (None, "table") and output is None:
-        terminal.page(analyses.latency(table, columns, terminal.row_width(), local=local))
+        printed = analyses.delivery_latency if deliveries else analyses.latency
+        terminal.page(printed(table, columns, terminal.row_width(), local=local))
     else:
         table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
 

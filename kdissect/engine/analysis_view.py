@@ -121,6 +121,20 @@ class Analysis:
 
         return summarise(self._capture.table("deliveries", READ))
 
+    def delivery_latency(
+        self, by: Sequence[str] = ("topic", "group"), every: float | None = None, where: str | None = None
+    ) -> pa.Table:
+        """Counts and exact quantiles of deliveries, one row per group (and bucket of `every` seconds).
+
+        `by`: any of topic, partition, group, client, producer, broker, follower, waited_for. `where`: a filter on
+        `deliveries`. Columns as `kdissect.analysis.deliveries.delivery_latency.delivery_latency` says. Raises
+        UsageError for an unknown grouping or a bad filter.
+        """
+        from kdissect.analysis.deliveries.delivery_latency import checked, columns_read, delivery_latency
+
+        checked(by, every)
+        return delivery_latency(self._capture.table("deliveries", columns_read(by), where), by, every)
+
     def budget(
         self, by: Sequence[str] = ("client",), every: float | None = None, start: str | datetime | None = None,
         end: str | datetime | None = None,

@@ -129,26 +129,34 @@ def timeline(captures: tuple[str, ...], demo: bool, local: bool, **settings: Any
     "--by",
     metavar="A,B",
     callback=comma_list,
-    help="Group by any of api, version, client, broker, topic, status, hold, capture; api when not given.",
+    help="Group by any of api, version, client, broker, topic, status, hold, capture; api when not given. "
+    "Deliveries by any of topic, partition, group, client, producer, broker, follower, waited_for; topic,group when "
+    "not given.",
+)
+@click.option(
+    "--of",
+    type=click.Choice(["exchanges", "deliveries"]),
+    default="exchanges",
+    help="Of requests until their answers, or of record batches until each reader had them.",
 )
 @click.option("--every", metavar="TIME", callback=seconds, help="A row for each stretch of time: 1s, 500ms, 5m.")
-@click.option("--where", metavar="EXPRESSION", help="Only exchanges like this: \"api = 'Fetch'\".")
+@click.option("--where", metavar="EXPRESSION", help="Only rows of `--of` like this: \"api = 'Fetch'\".")
 @order_options
 @output_options
 @time_options
 def latency(
-    captures: tuple[str, ...], demo: bool, by: list[str] | None, every: float | None, where: str | None,
+    captures: tuple[str, ...], demo: bool, by: list[str] | None, of: str, every: float | None, where: str | None,
     sort: list[str] | None, limit: int | None, form: str | None, csv_safe: bool, output: str | None, local: bool,
     **settings: Any,
 ) -> None:  # fmt: skip
-    """Print counts, exact quantiles and rates of exchanges.
+    """Print counts, exact quantiles and rates of exchanges, or counts and quantiles of deliveries.
 
     excess is what brokers took beyond the wait that a fetch had agreed to: a long poll is not a slow broker.
     """
     from kdissect.cli.answers import print_latency
 
     opened = open_capture(captures, demo=demo, **settings)
-    print_latency(opened, by or ["api"], every, where, form, output, local, sort, limit, csv_safe)
+    print_latency(opened, of, by, every, where, form, output, local, sort, limit, csv_safe)
 
 
 @click.command(short_help="Where the time went: broker, network, client, waits.")

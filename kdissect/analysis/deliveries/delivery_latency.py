@@ -1,0 +1,98 @@
+"""How long deliveries took, by topic, group and more, and over time: exact quantiles of `delivery_ms`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.grouping import figures, group
+from kdissect.analysis.latency import SECOND, SHARES
+from kdissect.arrays.arrow import NULL_TIME, encoded, instants, ints, reals, times, with_columns, words
+from kdissect.problems import UsageError
+from kdissect.tables.suggestion import near
+
+DIMENSIONS = {
+    "topic": "topic",
+    "partition": "partition",
+    "group": "group_id",
+    "client": "client_id",
+    "producer": "producer_client_id",
+    "broker": "broker",
+    "follower": "is_follower",
+    "waited_for": "waited_for",
+}
+"""What deliveries can be grouped by, and the column that it stands for."""
+USUAL = ("topic", "group")
+FIGURES = ("is_follower", "records", "produced_at", "delivered_at", "delivery_ms", "buffered_ms", "waited_for")
+"""Columns of `deliveries` that are read, next to those grouped by."""
+
+
+def columns_read(by: Sequence[str]) -> list[str]:
+    """The columns of `deliveries` that `delivery_latency` reads. Raises UsageError for an unknown dimension."""
+    topic = ["topic_id"] if "topic" in by else []
+    return list(dict.fromkeys([*checked(by), *topic, *FIGURES]))
+
+
+def checked(by: Sequence[str], every: float | None = None) -> list[str]:
+    """The columns to group by. Raises UsageError for an unknown dimension, or buckets of no length."""
+    unknown = [name for name in by if name not in DIMENSIONS]
+    if unknown:
+        meant = near(unknown[0], list(DIMENSIONS))
+        raise UsageError(f"cannot group deliveries by {unknown[0]!r}{meant}; choose from: {', '.join(DIMENSIONS)}")
+    if every is not None and not every > 0:
+        raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
+    return [DIMENSIONS[name] for name in dict.fromkeys(by)]
+
+
+def delivery_latency(deliveries: pa.Table, by: Sequence[str] = USUAL, every: float | None = None) -> pa.Table:
+    """Counts and quantiles of deliveries, one row per group (and bucket of time).
+
+    `deliveries`: `columns_read` of it. `by`: any of DIMENSIONS; without "follower" deliveries to followers do not count.
+    `every`: length of time buckets in seconds, by when the record batch was sent (where that is unknown, delivered);
+    column `at` is the bucket's begin, buckets without deliveries have no row.
+
+    Columns: those grouped by, `at`, deliveries, timed (those whose duration is known, of which the times are), records,
+    p50_ms, p90_ms, p99_ms, p999_ms, max_ms, mean_ms (of delivery_ms), buffered_p50_ms, and `waited_for`: what most of
+    the time of all of them was spent on, the producer's buffer included. Quantiles are exact, by linear interpolation;
+    null where nothing is known. Raises UsageError for an unknown dimension.
+    """
+    columns = checked(by, every)
+    table = deliveries
+    if "topic" in columns:
+        table = with_columns(table, {"topic": pc.coalesce(table["topic"], table["topic_id"])})
+    if "is_follower" not in columns:
+        table = table.filter(pc.invert(pc.fill_null(table["is_follower"], False)))
+    if every is not None:
+        sent, width = times(table, "produced_at"), max(1, round(every * SECOND))
+        begun = np.where(sent == NULL_TIME, times(table, "delivered_at"), sent)
+        table = table.append_column("at", pa.array(np.where(begun == NULL_TIME, NULL_TIME, begun // width * width)))
+        columns = [*columns, "at"]
+    groups = group(table, columns)
+    size = len(groups) if columns else min(table.num_rows, 1)
+    took, buffered = reals(table, "delivery_ms"), reals(table, "buffered_ms")
+    known = ~np.isnan(took)
+    out: dict[str, pa.Array] = {name: groups.keys[name].combine_chunks() for name in columns}
+    if "at" in out:
+        out["at"] = instants(np.asarray(out["at"]))
+    out["deliveries"] = pa.array(groups.count()[:size])
+    timed = groups.count(known)
+    out["timed"] = pa.array(timed[:size])
+    out["records"] = pa.array(groups.total(np.maximum(ints(table, "records", 0), 0)).astype(np.int64)[:size])
+    for (name, _), values in zip(SHARES, groups.quantiles(took, [share for _, share in SHARES]), strict=True):
+        out[name] = figures(values[:size])
+    out["max_ms"] = figures(groups.quantiles(took, [1.0])[0][:size])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        out["mean_ms"] = figures((groups.total(took) / np.where(timed > 0, timed, np.nan))[:size])
+    out["buffered_p50_ms"] = figures(groups.quantiles(buffered, [0.5])[0][:size])
+    if "waited_for" not in columns:
+        cause, names = encoded(table["waited_for"].combine_chunks())
+        spent = np.where(known & (cause >= 0), took + np.nan_to_num(buffered), 0)
+        totals = np.zeros((len(timed), len(names) + 1))
+        np.add.at(totals, (groups.code, cause), spent)
+        told = totals[:size, :-1]
+        most = np.where((timed[:size] > 0) & (len(names) > 0), told.argmax(axis=1) if len(names) else 0, -1)
+        out["waited_for"] = words(most, names)
+    return pa.table(out)
