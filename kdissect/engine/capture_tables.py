@@ -13,6 +13,7 @@ from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
+from kdissect.engine.bounds.room import READING
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.output import distinct, scratch
@@ -223,6 +224,22 @@ class CaptureTables:
         for part in deliveries(self._captures, settings, _with_filter(shown, condition), condition):
             yield from plain(part, schema).combine_chunks().to_batches()
 
+    def _as_many_as_fit(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The first rows of the table JOINED, for which half of the memory allowed is room. Others are noted."""
+        memory = self._settings.memory
+        room = None if memory is None else (memory - READING) // 2
+        kept = left_out = 0
+        for batch in batches:
+            room = None if room is None else room - batch.nbytes
+            if room is None or room >= 0:
+                kept += batch.num_rows
+                yield batch
+            else:
+                left_out += batch.num_rows
+        if left_out:
+            allowed = f"{(memory or 0) // 1_000_000:,} MB of memory"
+            self._settings.limited.note(f"the first {kept:,} {JOINED} fit in {allowed}; {left_out:,} more are left out")
+
     def _may_not_fit(self, name: str) -> bool:
         """Whether rows of a table that is made part by part may be more than the memory allowed."""
         return self.frugal and (TABLES[name].joined or TABLES[name].made is By.BLOCK)
@@ -299,7 +316,7 @@ class CaptureTables:
             named = asked[JOINED]
             columns = columns_of(JOINED, None if named is None else list(named))
             condition = (conditions or {}).get(JOINED) or self._condition(JOINED, where.get(JOINED))
-            rows = list(self._joined(condition, columns))
+            rows = self._as_many_as_fit(self._joined(condition, columns))
             return {JOINED: pa.Table.from_batches(rows, schema_of(JOINED, columns))}
         run, shown, found = self._run(asked, where, conditions, reveal)
         return {

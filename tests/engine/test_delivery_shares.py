@@ -12,7 +12,9 @@ import pytest
 
 import kdissect
 from kdissect.analysis.deliveries.delivery_input import InputReader
+from kdissect.engine import capture_tables
 from kdissect.engine.extracts import delivery_shares
+from kdissect.engine.saving import sorted_parts
 from kdissect.tables.declaration.readers import DELIVERIES
 from kdissect.tables.order import order
 from tests.conftest import CAPTURES
@@ -75,6 +77,28 @@ def test_a_partition_without_room_has_its_first_deliveries_and_the_rest_is_repor
     keys = ["fetch_exchange_id", "topic", "partition", "base_offset"]
     known = {tuple(row.values()) for row in whole.select(keys).to_pylist()}
     assert {tuple(row.values()) for row in first.select(keys).to_pylist()} <= known
+
+
+def test_a_whole_table_beyond_the_memory_has_its_first_rows_and_its_pieces_have_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half of what is allowed beyond reading is for its rows."""
+    name = "stories/slow_consumer.pcap.zst"
+    whole = at_once(name)
+    monkeypatch.setattr(delivery_shares, "GATHERED", 1)
+    monkeypatch.setattr(sorted_parts, "AT_ONCE", 256)
+    monkeypatch.setattr(capture_tables, "READING", 256_000_000 - whole.nbytes)
+    capture = kdissect.open(CAPTURES / name, memory=256_000_000)
+    first = capture.table("deliveries")
+    assert 0.1 * whole.num_rows < first.num_rows < 0.6 * whole.num_rows
+    assert first.equals(whole.slice(0, first.num_rows))
+    left_out = (
+        f"the first {first.num_rows:,} deliveries fit in 256 MB of memory; {whole.num_rows - first.num_rows:,} more"
+    )
+    assert capture.left_out == [left_out + " are left out"]
+    capture = kdissect.open(CAPTURES / name, memory=256_000_000)
+    assert pa.Table.from_batches(capture.batches("deliveries")).equals(whole)
+    assert capture.left_out == []
 
 
 def test_columns_filters_batches_and_parquet_are_those_of_the_table(
