@@ -4,7 +4,7 @@
 An input follows from its seed alone. Its kind is one of KINDS; each is read by a subcommand in turn, in this process,
 and again in another way. An input is found if it raises, takes too long (CPU time), gives exchanges that never were,
 keeps a planted text after `redact`, sends control characters, or differs by the way it is read. Its seed is written to
-`tests/fuzz/found_seeds.txt`; a test reads it again for ever.
+`tests/fuzz/found_seeds.txt` before the next input is made; a test reads it again for ever.
 """
 
 from __future__ import annotations
@@ -275,18 +275,30 @@ def judge(seed: int, folder: Path) -> Iterator[tuple[str, str]]:
         yield "raised", traceback.format_exc(limit=-4)
 
 
-def campaign(most: int, seconds: float, seed: int = 1) -> Verdict:
-    """Judge inputs of one seed after the other, at most so many and for so long."""
+def campaign(
+    most: int, seconds: float, seed: int = 1, report: Callable[[int, str, str], None] = lambda *_: None
+) -> Verdict:
+    """Judge inputs of one seed after the other, at most so many and for so long. `report` gets the seed, what went
+    wrong and how it shows, as soon as it is found."""
     verdict, started = Verdict(), time.monotonic()
     for number in range(seed, seed + most):
         if time.monotonic() - started > seconds:
             break
         with tempfile.TemporaryDirectory() as folder:
-            verdict.found += [(number, what, how) for what, how in judge(number, Path(folder))]
+            for what, how in judge(number, Path(folder)):
+                verdict.found.append((number, what, how))
+                report(number, what, how)
         verdict.inputs += 1
         verdict.kinds[KINDS[number % len(KINDS)].__name__] += 1
     verdict.seconds = time.monotonic() - started
     return verdict
+
+
+def keep_seed(number: int, what: str, how: str) -> None:
+    """Append a seed to the file of seeds, and print how it shows. A campaign that is killed later loses nothing."""
+    print(number, what, how, flush=True)
+    with FOUND_SEEDS.open("a") as file:
+        file.write(f"{number} {what}\n")
 
 
 def found_seeds() -> list[int]:
@@ -299,15 +311,11 @@ def found_seeds() -> list[int]:
 def main() -> None:
     most = int(sys.argv[1]) if len(sys.argv) > 1 else NIGHTLY
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else float("inf")
-    verdict = campaign(most, seconds, int(sys.argv[3]) if len(sys.argv) > 3 else 1)
+    verdict = campaign(most, seconds, int(sys.argv[3]) if len(sys.argv) > 3 else 1, keep_seed)
     counts = Counter(what for _, what, _ in verdict.found)
     print(
         f"{verdict.inputs} inputs in {verdict.seconds:.0f} s ({dict(verdict.kinds)}): {dict(counts) or 'nothing found'}"
     )
-    with FOUND_SEEDS.open("a") as file:
-        for number, what, how in verdict.found:
-            print(number, what, how)
-            file.write(f"{number} {what}\n")
     sys.exit(bool(verdict.found))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,19 @@ def test_it_finds_what_raises(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_it_finds_what_is_not_redacted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Capture, "redact", lambda self, target, **_: shutil.copy(tmp_path / "in.pcap", target))
     assert "a planted text stayed" in found(adversary.planted, tmp_path, 3)
+
+
+def test_a_killed_campaign_has_kept_its_seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def judge(seed: int, folder: Path) -> Iterator[tuple[str, str]]:
+        if seed == 3:
+            raise KeyboardInterrupt
+        yield "raised", "planted"
+
+    monkeypatch.setattr(adversary, "judge", judge)
+    monkeypatch.setattr(adversary, "FOUND_SEEDS", tmp_path / "seeds.txt")
+    with pytest.raises(KeyboardInterrupt):
+        adversary.campaign(10, 60, 1, adversary.keep_seed)
+    assert adversary.found_seeds() == [1, 2]
 
 
 def test_it_finds_invented_exchanges() -> None:
