@@ -23,9 +23,14 @@ from kdissect.net.headers import ip_header, is_tunnel, link_layer, under_etherty
 from kdissect.net.tunnels import MAX_LAYERS, under_gre, under_mpls, under_ppp, under_udp
 
 IPV4, IPV6, MAC = range(3)
-KIND, HIGH, LOW, NEW_HIGH, NEW_LOW = range(5)
-NAME_COLUMNS = 5
-"""Of the table of addresses: what kind, the address, its stand-in."""
+CODE, HIGH, LOW = range(3)
+ADDRESS_COLUMNS = 3
+"""Of a row of `known`, a known address: its code, and the address in two words. The lowest bits of a code are the kind
+of the address, above them is the number of its stand-in, from 1 on; 0: the address stays."""
+KIND_BITS = 2
+ONE = 1 << KIND_BITS
+USED = 3
+"""state[USED]: how many rows of `known` are used; state[kind]: how many addresses of a kind have a stand-in."""
 EXPERIMENT = 0x88B5
 """IEEE 802's local experimental ethertype: what blanked packets say they carry."""
 NO_OPERATION = 1
@@ -34,37 +39,57 @@ BENCHMARK = 198 << 24 | 18 << 16
 BENCHMARK_SIZE = (1 << 17) - 2
 RESERVED = 240 << 24
 DOCUMENTATION = 0x20010DB8 << 32
+PACKET_ADDRESSES = 4 * (MAX_LAYERS + 1)
+"""Addresses that a packet has at most: two MAC and two IP addresses a layer."""
+Slots = NDArray[np.int32]
 
 
-@kernel("i8 i8 i8 i8[:,:] i8[:] -> i8")
-def stand_in(kind: Int, high: Int, low: Int, names: Ints, state: Ints) -> Int:
-    """The row of `names` (open addressing, a power of two of them) of an address; state[kind] counts, state[3] is how
-    many rows are used.
-
-    -1 when the table is three quarters full.
-    """
-    mask = names.shape[0] - 1
+@part
+def first_slot(kind: Int, high: Int, low: Int, slots: Slots) -> Int:
+    """Where the search for an address begins among the slots, a power of two of them."""
     h = (high * 0x1E3779B97F4A7C15) ^ ((low + kind) * 0x2545F4914F6CDD1D)
-    h = (h ^ (h >> 29)) & mask
-    while names[h, KIND] >= 0:
-        if names[h, LOW] == low and names[h, HIGH] == high and names[h, KIND] == kind:
-            return h
+    return (h ^ (h >> 29)) & (slots.size - 1)
+
+
+@kernel("i8 i8 i8 i4[:] i8[:,:] i8[:] -> i8")
+def row_of(kind: Int, high: Int, low: Int, slots: Slots, known: Ints, state: Ints) -> Int:
+    """The row of `known` of an address, a new one when it is not known; -1 when there is no room for a new one.
+
+    `slots` (open addressing) has rows of `known`, -1 for none.
+    """
+    mask = slots.size - 1
+    h = first_slot(kind, high, low, slots)
+    while slots[h] != -1:
+        row = np.int64(slots[h])
+        if known[row, LOW] == low and known[row, HIGH] == high and known[row, CODE] & (ONE - 1) == kind:
+            return row
         h = (h + 1) & mask
-    if state[3] * 4 >= names.shape[0] * 3:
+    row = state[USED]
+    if row >= known.shape[0]:
         return np.int64(-1)
-    state[3] += 1
+    state[USED] += 1
     state[kind] += 1
-    n = state[kind]
-    names[h, KIND] = kind
-    names[h, HIGH] = high
-    names[h, LOW] = low
-    names[h, NEW_HIGH] = DOCUMENTATION if kind == IPV6 else 0
-    names[h, NEW_LOW] = n
+    slots[h] = row
+    known[row, CODE] = state[kind] << KIND_BITS | kind
+    known[row, HIGH] = high
+    known[row, LOW] = low
+    return row
+
+
+@part
+def stand_in(kind: Int, high: Int, low: Int, slots: Slots, known: Ints, state: Ints) -> Any:
+    """What stands for an address, as two words; zeros where there is no room for it."""
+    row = row_of(kind, high, low, slots, known, state)
+    if row < 0:
+        return np.int64(0), np.int64(0)
+    n = known[row, CODE] >> KIND_BITS
+    if n == 0:
+        return high, low
     if kind == IPV4:
-        names[h, NEW_LOW] = BENCHMARK + n if n <= BENCHMARK_SIZE else RESERVED + n
-    elif kind == MAC:
-        names[h, NEW_LOW] = (2 << 40) | n
-    return h
+        return np.int64(0), BENCHMARK + n if n <= BENCHMARK_SIZE else RESERVED + n
+    if kind == MAC:
+        return np.int64(0), (2 << 40) | n
+    return np.int64(DOCUMENTATION), n
 
 
 @part
@@ -75,25 +100,26 @@ def put_be(b: Bytes, o: Int, value: Int, size: Int) -> None:
 
 
 @part
-def rename_mac(b: Bytes, o: Int, names: Ints, state: Ints) -> None:
+def rename_mac(b: Bytes, o: Int, slots: Slots, known: Ints, state: Ints) -> None:
     """Replace the MAC address at `o`; group addresses say nothing of anybody."""
     low = be16(b, o) << 32 | be32(b, o + 2)
     if low == 0 or b[o] & 1:
         return
-    row = stand_in(MAC, np.int64(0), low, names, state)
-    put_be(b, o, names[row, NEW_LOW] if row >= 0 else np.int64(0), 6)
+    _, new = stand_in(MAC, np.int64(0), low, slots, known, state)
+    put_be(b, o, new, 6)
 
 
 @part
-def rename_ip(b: Bytes, o: Int, version: Int, names: Ints, state: Ints) -> None:
+def rename_ip(b: Bytes, o: Int, version: Int, slots: Slots, known: Ints, state: Ints) -> None:
     """Replace the IP address at `o`."""
     if version == 4:
-        row = stand_in(IPV4, np.int64(0), be32(b, o), names, state)
-        put_be(b, o, names[row, NEW_LOW] if row >= 0 else np.int64(0), 4)
+        _, low = stand_in(IPV4, np.int64(0), be32(b, o), slots, known, state)
+        put_be(b, o, low, 4)
         return
-    row = stand_in(IPV6, be32(b, o) << 32 | be32(b, o + 4), be32(b, o + 8) << 32 | be32(b, o + 12), names, state)
-    put_be(b, o, names[row, NEW_HIGH] if row >= 0 else np.int64(0), 8)
-    put_be(b, o + 8, names[row, NEW_LOW] if row >= 0 else np.int64(0), 8)
+    high, low = be32(b, o) << 32 | be32(b, o + 4), be32(b, o + 8) << 32 | be32(b, o + 12)
+    high, low = stand_in(IPV6, high, low, slots, known, state)
+    put_be(b, o, high, 8)
+    put_be(b, o + 8, low, 8)
 
 
 @part
@@ -110,20 +136,20 @@ def folded(b: Bytes, o: Int, e: Int, total: Int) -> Int:
 
 
 @part
-def rename_header(b: Bytes, p: Int, e: Int, names: Ints, state: Ints) -> None:
+def rename_header(b: Bytes, p: Int, e: Int, slots: Slots, known: Ints, state: Ints) -> None:
     """Replace the addresses of the IP header at `p`, and fix its checksum. Options are wiped: routes are addresses."""
     if b[p] >> 4 == 4:
         length = (np.int64(b[p]) & 15) * 4
-        rename_ip(b, p + 12, 4, names, state)
-        rename_ip(b, p + 16, 4, names, state)
+        rename_ip(b, p + 12, 4, slots, known, state)
+        rename_ip(b, p + 16, 4, slots, known, state)
         for k in range(p + 20, min(p + length, e)):
             b[k] = 0
         put_be(b, p + 10, np.int64(0), 2)
         if p + length <= e:
             put_be(b, p + 10, folded(b, p, p + length, np.int64(0)) ^ 0xFFFF, 2)
     else:
-        rename_ip(b, p + 8, 6, names, state)
-        rename_ip(b, p + 24, 6, names, state)
+        rename_ip(b, p + 8, 6, slots, known, state)
+        rename_ip(b, p + 24, 6, slots, known, state)
 
 
 @part
@@ -153,17 +179,17 @@ def blank_options(b: Bytes, p: Int, e: Int) -> None:
 
 
 @part
-def rename(b: Bytes, start: Int, e: Int, link: Int, names: Ints, state: Ints) -> Any:
+def rename(b: Bytes, start: Int, e: Int, link: Int, slots: Slots, known: Ints, state: Ints) -> Any:
     """Replace every address of a packet, through tunnels as `kdissect.net.tunnels.unwrap` goes; whether that led to
     TCP."""
     if link == 1 and e - start >= 14:
-        rename_mac(b, start, names, state)
-        rename_mac(b, start + 6, names, state)
+        rename_mac(b, start, slots, known, state)
+        rename_mac(b, start + 6, slots, known, state)
     elif link == 113 and e - start >= 16:
-        rename_mac(b, start + 6, names, state)
+        rename_mac(b, start + 6, slots, known, state)
         put_be(b, start + 12, np.int64(0), 2)
     elif link == 276 and e - start >= 20:
-        rename_mac(b, start + 12, names, state)
+        rename_mac(b, start + 12, slots, known, state)
         put_be(b, start + 18, np.int64(0), 2)
     w = e
     tcp = False
@@ -171,8 +197,8 @@ def rename(b: Bytes, start: Int, e: Int, link: Int, names: Ints, state: Ints) ->
     for _ in range(MAX_LAYERS):
         if layer == hd.ETHERNET:
             if e - p >= 14:
-                rename_mac(b, p, names, state)
-                rename_mac(b, p + 6, names, state)
+                rename_mac(b, p, slots, known, state)
+                rename_mac(b, p + 6, slots, known, state)
             layer, p, kind, view = link_layer(b, p, e, 1, view)
         if layer == hd.ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
@@ -198,7 +224,7 @@ def rename(b: Bytes, start: Int, e: Int, link: Int, names: Ints, state: Ints) ->
             tcp = protocol == 6
             if tcp:
                 blank_options(b, p, e)
-            rename_header(b, header, e, names, state)
+            rename_header(b, header, e, slots, known, state)
             layer = hd.NO_IP
             if protocol == 17:
                 udp = p
@@ -232,15 +258,18 @@ def blank(b: Bytes, start: Int, e: Int, link: Int) -> None:
         put_be(b, start, np.int64(EXPERIMENT), 2)
 
 
-@kernel("u1[:] i8[:,:] i8[:] i8[:] i8 i8[:,:] i8[:] -> i8")
-def hide(out: Bytes, packets: Ints, place: Ints, payload: Ints, first: Int, names: Ints, state: Ints) -> Int:
-    """Hide packets that were copied to `out` at `place`, from row `first` on; the row it stopped at (`names` is full).
+@kernel("u1[:] i8[:,:] i8[:] i8[:] i8 i4[:] i8[:,:] i8[:] -> i8")
+def hide(
+    out: Bytes, packets: Ints, place: Ints, payload: Ints, first: Int, slots: Slots, known: Ints, state: Ints
+) -> Int:
+    """Hide packets that were copied to `out` at `place`, from row `first` on; the row it stopped at, before a packet
+    for whose addresses `known` may lack room.
 
     `packets` are rows of `kdissect.capture.pcap`; `payload[i]`: bytes of the packet before its TCP payload, -1 where
     it is not TCP, or becomes so where no way leads to its addresses.
     """
     for i in range(first, packets.shape[0]):
-        if state[3] * 2 >= names.shape[0]:
+        if known.shape[0] - state[USED] < PACKET_ADDRESSES:
             return i
         start = place[i]
         e = start + packets[i, CAPTURED]
@@ -250,7 +279,7 @@ def hide(out: Bytes, packets: Ints, place: Ints, payload: Ints, first: Int, name
             continue
         for k in range(start + payload[i], e):
             out[k] = 0
-        if not rename(out, start, e, link, names, state):
+        if not rename(out, start, e, link, slots, known, state):
             blank(out, start, e, link)
             payload[i] = -1
     return packets.shape[0]
@@ -284,36 +313,12 @@ def sum_segments(b: Bytes, packets: Ints, delta: Int) -> None:
         put_be(b, p + 16, folded(b, p, e, total) ^ 0xFFFF, 2)
 
 
-def table(size: int) -> NDArray[np.int64]:
-    """An empty table of `size` (a power of two) addresses."""
-    names = np.zeros((size, NAME_COLUMNS), np.int64)
-    names[:, KIND] = -1
-    return names
-
-
-def grown(names: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A table of twice the size with the same rows."""
-    wider = table(2 * len(names))
-    copy_names(names, wider)
-    return wider
-
-
-@kernel("i8[:,:] i8[:,:] -> i8")
-def copy_names(names: Ints, wider: Ints) -> Any:
-    """Put the rows of one table into a larger, empty one."""
-    for i in range(names.shape[0]):
-        if names[i, KIND] >= 0:
-            keep_name(names[i], wider)
-    return wider.shape[0]
-
-
-@part
-def keep_name(row: Ints, names: Ints) -> None:
-    """Put one row into a table that has room for it."""
-    mask = names.shape[0] - 1
-    h = (row[HIGH] * 0x1E3779B97F4A7C15) ^ ((row[LOW] + row[KIND]) * 0x2545F4914F6CDD1D)
-    h = (h ^ (h >> 29)) & mask
-    while names[h, KIND] >= 0:
-        h = (h + 1) & mask
-    for k in range(NAME_COLUMNS):
-        names[h, k] = row[k]
+@kernel("i8[:,:] i8 i4[:]")
+def find_slots(known: Ints, count: Int, slots: Slots) -> None:
+    """Enter the first `count` rows of `known` into empty (-1) slots."""
+    mask = slots.size - 1
+    for row in range(count):
+        h = first_slot(known[row, CODE] & (ONE - 1), known[row, HIGH], known[row, LOW], slots)
+        while slots[h] != -1:
+            h = (h + 1) & mask
+        slots[h] = row

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from kdissect.arrays.growing import lazy_zeros
 from kdissect.net.segment import FLOW
 from kdissect.rewriting.place_kernels import INDEX_COLUMNS, enter
 
@@ -18,7 +19,7 @@ class Places:
     """An index of segments; see `kdissect.rewriting.place_kernels`."""
 
     def __init__(self) -> None:
-        self.index: Words = np.empty((1 << 14, INDEX_COLUMNS), np.int64)
+        self.index: Words = lazy_zeros(MOST * INDEX_COLUMNS, np.int64).reshape(MOST, INDEX_COLUMNS)
         self.count = 0
         self.base = 0
         self.last: Words = np.full(1 << 10, -1, np.int64)
@@ -35,8 +36,8 @@ class Places:
             self.index[: self.count - gone] = self.index[gone : self.count].copy()
             self.count -= gone
             self.base += gone
-        if self.count + len(segments) > len(self.index):
-            wider = np.empty((max(2 * len(self.index), self.count + len(segments)), INDEX_COLUMNS), np.int64)
+        if self.count + len(segments) > len(self.index):  # of one block
+            wider = np.empty((self.count + len(segments), INDEX_COLUMNS), np.int64)
             wider[: self.count] = self.index[: self.count]
             self.index = wider
         self.count = int(enter(segments, place, self.index, self.count, self.base, self.last))

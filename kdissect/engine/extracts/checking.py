@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from kdissect.capture import CaptureSet, Member, Window
 from kdissect.capture import pcap as r
+from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.extracts.redacting import redact
 from kdissect.engine.extracts.remaining import remaining_texts
 from kdissect.engine.extracts.scratch_copies import folder_aside, spooled
@@ -42,6 +43,8 @@ TELLING = 4
 """Bytes of a name from which on it is looked for everywhere: shorter ones stand in any capture by chance."""
 LONGEST = 60
 """Characters shown of one place."""
+PIECE = 1 << 20
+"""Bytes of a file that are searched for names at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,23 +108,13 @@ def check(captures: Sequence[CaptureSet], settings: Settings, names: StandIns | 
         redact([again], settings, safe, None if names is None else _judge(names))
         again.close()
         exact = len(capture.members) == 1 and _same(capture.members[0], plain)
-        frames = 0
-        found: list[Left] = []
         if not plain.seek(0, 2):
             return Checked(0, 0, [], [], 0, names is not None, exact)
-        before, after = _bytes(plain, stack), _bytes(safe, stack)
-        if len(before) != len(after):
-            raise UsageError("this capture changes its size when it is redacted: it was not redacted by kdissect")
-        packets = 0
-        for number, at, size in _packets(plain):
-            packets += len(number)
-            differs = np.flatnonzero(_counts(before, after, at, size))
-            frames += len(differs)
-            for i in differs[: SHOWN - len(found)].tolist():
-                found.append(Left(int(number[i]), _said(before, after, int(at[i]), int(size[i]))))
+        packets, frames, found = _differing(plain, safe)
         if names is not None and not frames:
-            found = _anywhere(before, names, plain)
+            found = _anywhere(names, plain)
             frames = len({one.frame for one in found})
+        Spare().give_back()  # that was a pass of its own
         with scratch():
             shutil.copyfile(copy, rest)
         left, addresses = remaining_texts(rest)
@@ -182,9 +175,26 @@ def _same(member: Member, plain: BinaryIO) -> bool:
     return not plain.read(1)
 
 
-def _bytes(stream: BinaryIO, stack: contextlib.ExitStack) -> Bytes:
-    stream.flush()
-    return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+def _differing(plain: BinaryIO, safe: BinaryIO) -> tuple[int, int, list[Left]]:
+    """Packets of a file, how many of them differ in the other one, and what the first of these say. Raises UsageError
+    when the files do not have the same size."""
+    plain.flush()
+    safe.flush()
+    pages = [mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) for stream in (plain, safe)]
+    before, after = (np.frombuffer(mapped, np.uint8) for mapped in pages)
+    if len(before) != len(after):
+        raise UsageError("this capture changes its size when it is redacted: it was not redacted by kdissect")
+    packets = frames = 0
+    found: list[Left] = []
+    for number, at, size in _packets(plain):
+        packets += len(number)
+        differs = np.flatnonzero(_differ(before, after, at, size))
+        frames += len(differs)
+        for i in differs[: SHOWN - len(found)].tolist():
+            found.append(Left(int(number[i]), _said(before, after, int(at[i]), int(size[i]))))
+        for mapped in pages:
+            mapped.madvise(mmap.MADV_DONTNEED)  # pages of files would count as this process's memory
+    return packets, frames, found
 
 
 def _packets(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
@@ -196,16 +206,18 @@ def _packets(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDAr
         yield rows[:, r.NUMBER].copy(), rows[:, r.AT] + block.delta, rows[:, r.CAPTURED].copy()
 
 
-def _counts(
+def _differ(
     before: Bytes, after: Bytes, at: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Bytes that differ, by packet."""
-    if not len(at):
-        return np.zeros(0, np.int64)
-    first, last = int(at[0]), int(at[-1] + size[-1])
-    sums = np.concatenate([[0], np.cumsum(before[first:last] != after[first:last])])
-    counts: npt.NDArray[np.int64] = sums[at + size - first] - sums[at - first]
-    return counts
+) -> npt.NDArray[np.bool_]:
+    """Which packets differ: they lie at `at`, one behind the other."""
+    some = np.flatnonzero(size > 0)
+    out = np.zeros(len(at), np.bool_)
+    if len(some):
+        first, last = int(at[some[0]]), int(at[some[-1]] + size[some[-1]])
+        differs = np.append(before[first:last] != after[first:last], False)
+        ends = np.stack([at[some], at[some] + size[some]], axis=1).ravel() - first
+        out[some] = np.logical_or.reduceat(differs, ends)[::2]
+    return out
 
 
 def _said(before: Bytes, after: Bytes, at: int, size: int) -> str:
@@ -220,17 +232,12 @@ def _said(before: Bytes, after: Bytes, at: int, size: int) -> str:
     )
 
 
-def _anywhere(before: Bytes, names: StandIns, plain: BinaryIO) -> list[Left]:
-    """Names of the key file in whatever bytes, each where it is met first."""
+def _anywhere(names: StandIns, plain: BinaryIO) -> list[Left]:
+    """Names of the key file in whatever bytes of a file, each where it is met first."""
     telling = sorted((name for name in names.pairs if len(name) >= TELLING and name not in names.taken), key=len)
     if not telling:
         return []
-    wanted = re.compile(b"|".join(map(re.escape, reversed(telling))))
-    places: dict[bytes, int] = {}
-    for match in wanted.finditer(before.data):
-        places.setdefault(match[0], match.start())
-        if len(places) == SHOWN:
-            break
+    places = _find_names(plain, re.compile(b"|".join(map(re.escape, reversed(telling)))), len(telling[-1]))
     found = []
     for number, at, size in _packets(plain):
         for name, place in places.items():
@@ -238,3 +245,25 @@ def _anywhere(before: Bytes, names: StandIns, plain: BinaryIO) -> list[Left]:
             if i >= 0 and place < at[i] + size[i]:
                 found.append(Left(int(number[i]), visible(name.decode("utf-8", "backslashreplace"))))
     return sorted(found, key=lambda one: one.frame)
+
+
+def _read(stream: BinaryIO, begin: int, size: int) -> bytes:
+    stream.seek(begin)
+    return stream.read(size)
+
+
+def _find_names(stream: BinaryIO, wanted: re.Pattern[bytes], longest: int) -> dict[bytes, int]:
+    """Offsets of names in a file, each where it is met first: SHOWN of them at most."""
+    places: dict[bytes, int] = {}
+    begin = 0
+    while piece := _read(stream, begin, PIECE + longest):
+        following = PIECE
+        for match in wanted.finditer(piece):
+            if match.start() >= PIECE:
+                break
+            following = max(following, match.end())
+            places.setdefault(match[0], begin + match.start())
+            if len(places) == SHOWN:
+                return places
+        begin += following
+    return places

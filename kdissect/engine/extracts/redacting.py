@@ -27,6 +27,7 @@ import numpy.typing as npt
 from kdissect.capture import EXTRA, CaptureSet, Member, Window
 from kdissect.capture import pcap as r
 from kdissect.engine.books import Books
+from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.extracts.scratch_copies import spooled
 from kdissect.engine.extracts.unsealed import unsealed
 from kdissect.engine.run import Run
@@ -36,9 +37,10 @@ from kdissect.net.scanner import Scanner
 from kdissect.net.segment import AT, PACKET
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
-from kdissect.rewriting import hiding_kernels as hiding
+from kdissect.rewriting.addresses import Addresses
 from kdissect.rewriting.field_kernels import KINDS
 from kdissect.rewriting.frames import Frames, Judge
+from kdissect.rewriting.hiding_kernels import sum_segments
 from kdissect.rewriting.packet_kernels import BLOCK, PADDING
 from kdissect.rewriting.packetfile import PacketFile
 from kdissect.rewriting.place_kernels import repeat
@@ -94,32 +96,23 @@ def redact(
         opened = 0
         if plain:
             capture, opened = stack.enter_context(unsealed(capture, settings))
-        names, state, brokers = _kept(capture, settings)
+        found = _brokers(capture, settings)
+        addresses, brokers = Addresses(), frozenset(address(*one).encode() for one in found.tolist())
+        addresses.keep(found)
         stream = stack.enter_context(whole_seekable(target))
         judge = None if rename is None else lambda name: name if name in brokers else rename(name)
-        return replace(_Redaction(capture, names, state, stream, judge).write(), decrypted=opened)
+        return replace(_Redaction(capture, addresses, stream, judge).write(), decrypted=opened)
 
 
-def _kept(capture: CaptureSet, settings: Settings) -> tuple[Words, Words, frozenset[bytes]]:
-    """A table of addresses with those of brokers in it, which stay, and these as texts."""
+def _brokers(capture: CaptureSet, settings: Settings) -> Words:
+    """Addresses of brokers, which stay: int64[n, 2]."""
     books = Books([capture], {}, replace(settings, after=None, before=None))
     for _ in Run(books).completed():
         pass
     table = books.ledger.connections
     kafka = table.is_kafka | (table.exchanges > 0)
-    brokers = np.unique(np.stack([table.broker_hi[kafka], table.broker_lo[kafka]], axis=1), axis=0).view(np.int64)
-    size = 4096
-    while size < 8 * len(brokers):
-        size *= 2
-    names, state = hiding.table(size), np.zeros(4, np.int64)
-    for high, low in brokers.tolist():
-        mapped = high == 0 and low >> 32 == 0xFFFF
-        kind = hiding.IPV4 if mapped else hiding.IPV6
-        low = low & 0xFFFFFFFF if mapped else low
-        row = hiding.stand_in(kind, high, low, names, state)
-        names[row, hiding.NEW_HIGH], names[row, hiding.NEW_LOW] = high if not mapped else 0, low
-    state[:3] = 0
-    return names, state, frozenset(address(*one).encode() for one in brokers.tolist())
+    found: Words = np.unique(np.stack([table.broker_hi[kafka], table.broker_lo[kafka]], axis=1), axis=0).view(np.int64)
+    return found
 
 
 class _Redaction:
@@ -127,15 +120,15 @@ class _Redaction:
 
     pages: mmap.mmap
 
-    def __init__(self, capture: CaptureSet, names: Words, state: Words, stream: BinaryIO, rename: Judge | None) -> None:
+    def __init__(self, capture: CaptureSet, addresses: Addresses, stream: BinaryIO, rename: Judge | None) -> None:
         self.rename = rename
         self.capture = capture
-        self.names = names
-        self.state = state
+        self.addresses = addresses
         self.stream = stream
         self.places = Places()
         self.lost = 0
-        self._frames: Frames | None = None
+        self._texts = np.zeros(KINDS + 1, np.int64)
+        self._configurations: Counter[str] = Counter()
         self._blocks = 0
 
     def write(self) -> Redacted:
@@ -153,19 +146,19 @@ class _Redaction:
             self.stream.truncate(room)
         self.pages = mmap.mmap(self.stream.fileno(), 0)
         out = np.frombuffer(self.pages, np.uint8)
+        Spare().give_back()  # each of the three passes takes memory of its own
         self._packets(file, out)
         file.finish()
         size = self.stream.tell()
         self.stream.truncate(size)
-        self.places = Places()
-        self.names = self.names[:0].copy()  # after a scan of a network as large as all else, and not needed any more
+        addresses = self.addresses.replaced
+        self.places, self.addresses = Places(), Addresses()  # after a scan of a network they are large
+        Spare().give_back()
         self._seal(out[:size])
         self.pages.flush()
         self.stream.seek(size)
-        addresses = int(self.state[hiding.IPV4] + self.state[hiding.IPV6])
         form = "pcapng" if file.pcapng else "pcap"
-        texts = self._frames.texts if self._frames is not None else np.zeros(KINDS, np.int64)
-        configurations = self._frames.configurations if self._frames is not None else Counter()
+        texts, configurations = self._texts, self._configurations
         kept = {
             "words of the protocol": int(texts[KEEP]), "names": int(texts[KEEP_NAME] + texts[CONFIG_NAME]),
             "values of configurations": configurations.total(),
@@ -184,7 +177,7 @@ class _Redaction:
         dissector: Dissector | None = None
         for block in capture.blocks(window):
             if dissector is None or frames is None:
-                frames = self._frames = Frames(capture, self.places, out, self.rename)
+                frames = Frames(capture, self.places, out, self.rename)
                 decoder = frames.decoder
                 dissector = Dissector(window, decoder.programs())
                 frames.dissector = dissector
@@ -207,18 +200,14 @@ class _Redaction:
             for harvest in dissector.finish():
                 frames.write(harvest.exchanges)
                 dissector.used()
-            self.lost = frames.lost
+            self.lost, self._texts, self._configurations = frames.lost, frames.texts, frames.configurations
 
     def _copy(self, file: PacketFile, window: Window, packets: Words, payload: Words) -> Words:
         """Write packets with everything hidden; where in the output each went. Nothing else ever reaches the disk."""
         places: list[Words] = []
 
         def hide(records: npt.NDArray[np.uint8], place: Words, position: int) -> None:
-            first = 0
-            while first < len(packets):
-                first = int(hiding.hide(records, packets, place, payload, first, self.names, self.state))
-                if first < len(packets):
-                    self.names = hiding.grown(self.names)
+            self.addresses.hide(records, packets, place, payload)
             places.append(place + position)
 
         file.write(window.data, packets, hide)
@@ -237,7 +226,7 @@ class _Redaction:
             before = places.base + places.count
             places.add(segments, np.where(segments[:, AT] < EXTRA, segments[:, AT], -1))
             repeat(out, places.index, max(before - places.base, 0), places.count, places.base)
-            hiding.sum_segments(out, block.packets, block.delta)
+            sum_segments(out, block.packets, block.delta)
             self._release()
 
     def _release(self) -> None:
