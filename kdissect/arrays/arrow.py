@@ -156,16 +156,52 @@ def encoded(column: pa.Array) -> tuple[Int64s, list[Any]]:
     return numbers(column.indices), column.dictionary.to_pylist()
 
 
+class Growing:
+    """Columns of int64 that are worked out once of each value of lists that grow: of a list that begins as one of the
+    last few lists did, only the values behind are looked at."""
+
+    __slots__ = ("_known", "_work")
+    MOST = 4
+    """Lists that are known."""
+
+    def __init__(self, work: Callable[[Sequence[Any]], Int64s]) -> None:
+        self._work = work
+        """[columns, values] of some values."""
+        self._known: list[tuple[Sequence[Any], int, Int64s]] = []
+        """Lists, how many values of them were looked at, and [columns, values + 1]."""
+
+    def of(self, values: Sequence[Any]) -> Int64s:
+        """[columns, values + 1], -1 behind the values."""
+        count, found = 0, self._columns(())
+        for place, (before, looked_at, columns) in enumerate(self._known):
+            if looked_at <= len(values) and (before is values or before[:looked_at] == values[:looked_at]):
+                count, found = looked_at, columns
+                del self._known[place]
+                break
+        if count < len(values):
+            found = np.concatenate([found[:, :-1], self._columns(values[count:])], axis=1)
+        self._known.insert(0, (values, len(values), found))
+        del self._known[self.MOST :]
+        return found
+
+    def _columns(self, values: Sequence[Any]) -> Int64s:
+        found = self._work(values)
+        return np.concatenate([found, np.full((len(found), 1), -1, np.int64)], axis=1)
+
+    def forget(self) -> None:
+        """Values have other columns from here on."""
+        self._known.clear()
+
+
 class Coder:
     """Distinct texts with lasting codes, in order of first appearance."""
 
-    __slots__ = ("_known", "codes", "texts")
+    __slots__ = ("_taken", "codes", "texts")
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.codes: dict[str, int] = {}
-        self._known: tuple[Sequence[str | None], Int64s] = ((), np.full(1, -1, np.int64))
-        """The values of the texts taken over last, and their codes; -1 behind them."""
+        self._taken = Growing(self._codes_of)
 
     def code(self, text: str) -> int:
         """The code of a text, a new one for a new text."""
@@ -180,7 +216,7 @@ class Coder:
             return
         code = self.codes[new] = self.codes.pop(old)
         self.texts[code] = new
-        self._known = ((), np.full(1, -1, np.int64))
+        self._taken.forget()
 
     def column(self, table: pa.Table, name: str) -> Int64s:
         """Codes of a text column; -1 where null or missing."""
@@ -201,14 +237,11 @@ class Coder:
 
     def taken_over(self, texts: Sequence[str | None]) -> Int64s:
         """The codes that these texts have here, -1 for None and behind them; the list may grow between two calls."""
-        values, known = self._known
-        if values is not texts:
-            known = np.full(1, -1, np.int64)
-        if len(known) <= len(texts):
-            new = [-1 if text is None else self.code(text) for text in texts[len(known) - 1 :]]
-            known = np.concatenate([known[:-1], np.array([*new, -1], np.int64)])
-            self._known = texts, known
-        return known
+        found: Int64s = self._taken.of(texts)[0]
+        return found
+
+    def _codes_of(self, texts: Sequence[str | None]) -> Int64s:
+        return np.array([[-1 if text is None else self.code(text) for text in texts]], np.int64)
 
     def interned(self, column: Texts) -> Texts:
         """The same texts by the codes that they have here."""

@@ -34,8 +34,8 @@ class LastingCodes(Protocol):
 
     texts: list[str]
 
-    def code(self, text: str) -> int:
-        """The code of a text, a new one for a new text."""
+    def taken_over(self, texts: Sequence[str | None]) -> Int64s:
+        """The codes of texts, new ones for new texts, -1 for None and behind them."""
 
 
 Column = Int64s | npt.NDArray[np.float64] | Texts
@@ -128,7 +128,7 @@ class Codes:
         `lasting`. What shares memory with a column of a matrix is not to be used any more."""
         column = self.columns[name]
         assert isinstance(column, Texts)
-        codes = np.array([*(-1 if text is None else lasting.code(text) for text in values), -1], np.int64)
+        codes = lasting.taken_over(values)
         if name not in self._places:
             return self.with_columns({name: Texts(codes[column.codes], lasting.texts)})
         codes.take(column.codes, out=column.codes, mode="wrap")

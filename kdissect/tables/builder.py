@@ -451,12 +451,15 @@ class TableBuilder:
         brokers, topics = self.brokers.names(), self.topics.names()
         if isinstance(rows, Later):
             self._passed_over = self._passed_over or (rows.num_rows > 0 and not any(replicas))
-            rows, told = rows.made() if any(replicas) else Codes({}, 0), replicas
+            parts, told = rows.made() if any(replicas) else [Codes({}, 0)], replicas
+        else:
+            parts = [] if isinstance(rows, NamedFetches) else [rows]
         if self.topics.given is not None:
-            self._note_codes(rows, brokers, topics, replicas)
+            for part in [rows] if isinstance(rows, NamedFetches) else parts:
+                self._note_codes(part, brokers, topics, replicas)
         if isinstance(rows, NamedFetches):
             return rows.resolved(brokers, topics)
-        return resolved(rows, brokers, topics, lasting, told)
+        return Codes.together([resolved(part, brokers, topics, lasting, told) for part in parts])
 
     def _note_codes(
         self, rows: Codes | NamedFetches, brokers: Mapping[str, str], topics: Mapping[str, str],

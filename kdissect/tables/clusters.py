@@ -133,18 +133,21 @@ class Clusters:
                 self.changes += 1
 
     def _feed_aside(self, block: Block, codes: np.ndarray) -> None:
-        """Topics of the fetches that were read aside."""
+        """Topics of the fetches and produces that were read aside."""
         read, texts = block.done.aside, block.directory.brokers.texts
         assert read is not None
         if not any(known for _, known in read.topics):
             return
         from kdissect.tables.fetch_rows import fetches_of, partitions_of
+        from kdissect.tables.sent_rows import sent_of
 
         fetches = fetches_of(read.rows.fetches)
         address = np.repeat(codes[fetches["exchange"]], fetches["partitions"])
         topic = partitions_of(read.rows.partitions)["topic"]
+        sent = sent_of(read.sent)
         seen = np.zeros((len(texts), len(read.topics) + 1), np.bool_)
         seen[address, topic] = True  # -1 marks the last column
+        seen[codes[sent["exchange"]], sent["topic"]] = True
         for place, which in np.argwhere(seen[:, :-1]).tolist():
             known = read.topics[which][1]
             if known is not None and texts[place] not in self.ids:

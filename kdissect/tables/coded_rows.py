@@ -27,6 +27,7 @@ from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.nest import Level, lengths
 from kdissect.tables.partitions import coded_keys, paired
 from kdissect.tables.produces import PRODUCE, matched
+from kdissect.tables.sent_rows import codes_of
 from kdissect.tables.table_block import READ_ASIDE, Block
 
 FORGOTTEN_TOPICS = "forgotten_topics_data"
@@ -242,9 +243,9 @@ def produce_rows(exchanges: pa.Table, lasting: Coder) -> Codes:
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Rows that are made when they are asked for, if they are: about `num_rows`."""
+    """Rows that are made when they are asked for, if they are, in parts with texts of their own: about `num_rows`."""
 
-    made: Callable[[], Codes]
+    made: Callable[[], list[Codes]]
     num_rows: int
 
 
@@ -253,9 +254,13 @@ def produced_rows(block: Block, topics: Topics) -> Later:
     something has said how many replicas it has."""
     request, response = block.nest(PRODUCE, 0), block.nest(PRODUCE, 1)
     bodies = block.bodies(PRODUCE, 0), block.bodies(PRODUCE, 1)
+    aside = [] if block.done.aside is None else [codes_of(block)]
+    most, read = max(map(len, bodies)), sum(rows.num_rows for rows in aside)
+    if not most:
+        return Later(lambda: aside, read)
     (high, n), first = block.keys, block.done.request_first.copy()  # the block itself is gone by then
 
-    def made() -> Codes:
+    def decoded() -> Codes:
         asked, given = topics.produced(request, response)
         (asked_row, asked_topic), (given_row, given_topic) = asked.placed(bodies[0]), given.placed(bodies[1])
         numbered = asked.partitions.ints("index"), given.partitions.ints("index")
@@ -275,7 +280,7 @@ def produced_rows(block: Block, topics: Topics) -> Later:
             len(row),
         )
 
-    return Later(made, max(map(len, bodies)))
+    return Later(lambda: [*aside, decoded()], read + most)
 
 
 CODED: Mapping[str, Callable[[Block, Topics], Codes | Later]] = {

@@ -1,9 +1,9 @@
-"""Bodies of Fetch, and of requests to produce, read in one pass as far as `hold` asks: no columns in between.
+"""Bodies of Fetch and of Produce read in one pass as far as `hold` asks: no columns in between.
 
 A `BodyReader` stands beside the decoder where only the analysis reads fetches, and sums of topics. It takes the
-exchanges of consumers, within a session or without one, which are plain (no tags, few partitions asked for) and whose
-two bodies were found to fit their layouts; the decoder writes out the others. Where fields lie follows from the schema:
-a struct for each version (`fetch_plans`).
+fetches of consumers, within a session or without one, and produces, which are plain (no tags, few partitions named) and
+whose bodies were found to fit their layouts; the decoder writes out the others. Where fields lie follows from the
+schema: a struct for each version (`fetch_plans`).
 
 Where record sets are asked for it takes only answers whose record sets need no further look: then these rows tell what
 topics carry, too.
@@ -28,6 +28,7 @@ from kdissect.tables.fetch_plans import plans
 from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, FetchRows
 from kdissect.tables.fetches import FETCH
 from kdissect.tables.produces import PRODUCE
+from kdissect.tables.sent_rows import SENT_WIDTH
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -53,11 +54,22 @@ READS: Mapping[Type, frozenset[str]] = {
 }  # fmt: skip
 """The paths that may be wanted of messages that are read here: what is not taken over is not there in those taken."""
 ACKS = frozenset({"acks"})
+SENDS: Mapping[Type, frozenset[str]] = {
+    (PRODUCE, 0): ACKS | {"topic_data.name", "topic_data.partition_data.index", "topic_data.topic_id"},
+    (PRODUCE, 1): frozenset({
+        "node_endpoints.host", "node_endpoints.node_id", "node_endpoints.port", "responses.name",
+        "responses.partition_responses.base_offset", "responses.partition_responses.error_code",
+        "responses.partition_responses.index", "responses.topic_id",
+    }),
+}  # fmt: skip
+"""The same of Produce, next to ACKS alone."""
 PLACES = "responses.partitions.records@"
 """The path by which record sets are asked for."""
 
-MOST_TOPICS = 1 << 12
-"""Different topics of a block that are read here."""
+MOST_TOPICS = 1 << 13
+"""Different topics that are known at a time, and half the places of their hash table."""
+MOST_TEXT = 1 << 20
+"""Bytes of their names and ids. A reader that has used half of either forgets all of them before the next block."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,20 +79,33 @@ class Bodies:
     rows: FetchRows
     """In the order of exchanges, as far as bodies tell: `fetch_rows.complete_read` adds what exchanges tell."""
     topics: list[tuple[str | None, str | None]]
-    """(name, id), of which `PartitionRow.topic` are codes."""
+    """(name, id), of which `PartitionRow.topic` and `SentRow.topic` are codes. Topics of earlier blocks may be among
+    them."""
     acks: Int64s | None
     """[exchanges]: of requests to produce, NULL where they were not read; None: none was."""
+    sent: Int64s
+    """[n, SENT_WIDTH] partitions of Produce."""
 
 
 class BodyReader:
     """Reads bodies before they are written out as columns. Of one thread; what it gives may be kept."""
 
     def __init__(self) -> None:
-        self._memory = Lender()
-        self._rows, self._work = Lender(), Lender()
-        self._seed = int.from_bytes(os.urandom(7), "little")
+        self._memory, self._rows = Lender(), Lender()
+        self._topics = np.empty((2 * MOST_TOPICS, width(Topic)), np.int64)
+        self._text = np.empty(MOST_TEXT, np.uint8)
+        self._named = np.empty((2 * MOST_COMPARED, width(Named)), np.int64)
+        self._state = np.empty((1, width(Reading)), np.int64)
+        self._names: list[tuple[str | None, str | None]] = []
+        """(name, id) of each of `_topics`."""
+        self._forget()
         self._plans: Int64s | None = None
         self._bodies: Bodies | None = None
+
+    def _forget(self) -> None:
+        """Begin with no topics."""
+        self._topics[:], self._state[:], self._names = -1, 0, []
+        reading_at(self._state, 0).seed = int.from_bytes(os.urandom(7), "little")
 
     def read(
         self, wanted: Mapping[Type, Collection[str] | None], library: Library, s: Bytes, begin: Int64s, end: Int64s,
@@ -92,29 +117,38 @@ class BodyReader:
             return status
         if self._plans is None:
             self._plans = plans(library)
-        n = len(begin) // 2
-        sends = frozenset(wanted.get((PRODUCE, 0)) or ()) == ACKS
-        kind = np.int64
-        fetches, acks = self._memory.arrays([((n, FETCH_WIDTH), kind), ((n if sends else 0,), kind)])
-        (partitions,) = self._rows.arrays([((n + 1024, PARTITION_WIDTH), kind)])
-        table, topics, named, state = self._work.arrays(
-            [((4 * MOST_TOPICS,), kind), ((MOST_TOPICS, width(Topic)), kind),
-             ((2 * MOST_COMPARED, width(Named)), kind), ((1, width(Reading)), kind)]
-        )  # fmt: skip
-        table[:], acks[:], topics[0], state[:] = -1, NULL, -1, 0
-        reading = reading_at(state, 0)
-        reading.seed, reading.walked = self._seed, PLACES in (wanted[FETCH, 1] or ())
-        left, bounds = status.copy(), np.stack([begin, end])
+        n, kind = len(begin) // 2, np.int64
+        sent = [frozenset(wanted.get((PRODUCE, side)) or ()) for side in (0, 1)]
+        sends = sent[0] > ACKS and all(SENDS[PRODUCE, side] >= paths for side, paths in enumerate(sent))
+        fetches, acks = self._memory.arrays([((n, FETCH_WIDTH), kind), ((n if sends or sent[0] == ACKS else 0,), kind)])
+        partitions, rows = self._rows.arrays(
+            [((n + 1024, PARTITION_WIDTH), kind), ((n + 1024 if sends else 0, SENT_WIDTH), kind)]
+        )
+        acks[:] = NULL
+        reading = reading_at(self._state, 0)
+        if 2 * reading.topics > MOST_TOPICS or 2 * reading.text > MOST_TEXT:
+            self._forget()
+        reading.exchanges = reading.fetches = reading.partitions = reading.produces = reading.sent = 0
+        reading.sends, reading.walked = sends, PLACES in (wanted[FETCH, 1] or ())
+        left, bodies = status.copy(), np.stack([begin, end, program])
         while not read_bodies(
-            s, bounds, program, left, self._plans, table, topics, named, fetches, partitions, acks, state
-        ):
-            partitions = _doubled(partitions)
+            s, bodies, left, self._plans, self._topics, self._text, self._named, fetches, partitions, rows, acks,
+            self._state,
+        ):  # fmt: skip
+            partitions, rows = _doubled(partitions), _doubled(rows)
         if not reading.fetches and not reading.produces:
             return status
-        names = [_topic(s[at : at + size].tobytes(), by_id) for at, size, by_id, _ in topics[: reading.topics].tolist()]
-        rows = FetchRows(fetches[: reading.fetches], partitions[: reading.partitions])
-        self._bodies = Bodies(rows, names, acks if reading.produces else None)
+        self._bodies = Bodies(
+            FetchRows(fetches[: reading.fetches], partitions[: reading.partitions]), self._named_topics(reading.topics),
+            acks if reading.produces else None, rows[: reading.sent],
+        )  # fmt: skip
         return left
+
+    def _named_topics(self, count: int) -> list[tuple[str | None, str | None]]:
+        """(name, id) of the first topics."""
+        for at, size, by_id, *_ in self._topics[len(self._names) : count].tolist():
+            self._names.append(_topic(self._text[at : at + size].tobytes(), by_id))
+        return self._names[:count]
 
     def taken(self) -> Bodies | None:
         """What was read since this was asked last."""

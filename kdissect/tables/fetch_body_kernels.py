@@ -1,4 +1,4 @@
-"""The kernel that reads bodies of Fetch, and of requests to produce, by plans (`kdissect.tables.fetch_plans`)."""
+"""The kernel that reads bodies of Fetch and of Produce by plans (`kdissect.tables.fetch_plans`)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from kdissect.tables import fetch_rows as h
 from kdissect.tables.fetch_plans import Plan, plan_at
 from kdissect.tables.fetch_rows import FetchRow, fetch_at, partition_at
 from kdissect.tables.fetches import METADATA_TOPIC
+from kdissect.tables.sent_rows import sent_at
 
 Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 Int8s = npt.NDArray[np.int8]
 Bytes = npt.NDArray[np.uint8]
 
 MOST_PROBES = 32
 """Places of a hash table that are tried for a topic."""
 MOST_COMPARED = 64
-"""Partitions that a request asks for, or forgets, of which each is compared with each of the answer."""
+"""Partitions that a request names, or forgets, of which each is compared with each of the answer."""
 AHEAD = 8
 """Exchanges between asking for memory and using it."""
 _METADATA = np.frombuffer(METADATA_TOPIC.encode(), np.uint8).copy()
@@ -42,16 +42,18 @@ ID_SIZE = SCALARS["uuid"]
 
 @struct
 class Topic:
-    """A topic that bodies name."""
+    """A topic that bodies name, and a slot of the hash table of all of them."""
 
     at: int
-    """Where its name or id lies."""
+    """Where its name or id lies among the bytes that are kept."""
     size: int
     """Bytes of it."""
     by_id: int
     """1: it is an id."""
     raft: int
     """1: it is KRaft's log."""
+    slot: int
+    """The topic at this place of the hash table, of which each row of topics is one; -1 none."""
 
 
 @struct
@@ -70,7 +72,7 @@ class Named:
 
 @struct
 class Reading:
-    """How far bodies were read."""
+    """How far bodies were read, and how many topics are known."""
 
     exchanges: int
     """Exchanges that were looked at."""
@@ -79,11 +81,17 @@ class Reading:
     partitions: int
     """Rows of their partitions."""
     topics: int
-    """Different topics so far."""
+    """Different topics so far, those of earlier blocks among them."""
+    text: int
+    """Bytes of their names and ids."""
     latest: int
     """The topic that was named last."""
     produces: int
     """Requests to produce that were read."""
+    sent: int
+    """Rows of their partitions."""
+    sends: int
+    """1: these are asked for, else `acks` alone."""
     asked: int
     """Partitions that the fetch at hand asks for: the first ones of `named`."""
     gone: int
@@ -126,25 +134,28 @@ def _untagged(s: Bytes, o: Scalar, flexible: Scalar) -> tuple[Scalar, Scalar]:
 
 
 @part
-def _code(s: Bytes, o: Scalar, size: Scalar, by_id: Scalar, table: Int64s, topics: Int64s, state: Int64s) -> Scalar:
+def _code(s: Bytes, o: Scalar, size: Scalar, by_id: Scalar, topics: Int64s, text: Bytes, state: Int64s) -> Scalar:
     """The code of a topic by its name or id; -1 where there are too many."""
     reading = reading_at(state, 0)
     latest = topic_at(topics, reading.latest)
-    if latest.size == size and latest.by_id == by_id and same_bytes(s, latest.at, s, o, size):
+    if latest.size == size and latest.by_id == by_id and same_bytes(text, latest.at, s, o, size):
         return reading.latest
-    mask = table.size - 1
+    mask = np.int64(len(topics) - 1)
     value = (fingerprint(s, o, size) ^ reading.seed) * memory.FACTOR  # type: ignore[no-untyped-call]
     place = (value ^ (value >> 29)) & mask
     for _ in range(MOST_PROBES):
-        t = table[place]
+        t = topic_at(topics, place).slot
         if t < 0:
-            if reading.topics >= len(topics):
+            if 2 * reading.topics >= len(topics) or size > text.size - reading.text:
                 return np.int64(-1)
             t = reading.topics
-            reading.topics += 1
-            table[place] = t
+            topic_at(topics, place).slot = t
             new = topic_at(topics, t)
-            new.at, new.size, new.by_id, new.raft = o, size, by_id, 0
+            new.at, new.size, new.by_id, new.raft = reading.text, size, by_id, 0
+            for i in range(size):
+                text[new.at + i] = s[o + i]
+            reading.topics += 1
+            reading.text += size
             if by_id:
                 if int64_at(s, o) == 0 and int64_at(s, o + 8) == 1:
                     new.raft = 1
@@ -153,7 +164,7 @@ def _code(s: Bytes, o: Scalar, size: Scalar, by_id: Scalar, table: Int64s, topic
             reading.latest = t
             return t
         known = topic_at(topics, t)
-        if known.size == size and known.by_id == by_id and same_bytes(s, known.at, s, o, size):
+        if known.size == size and known.by_id == by_id and same_bytes(text, known.at, s, o, size):
             reading.latest = t
             return t
         place = (place + 1) & mask
@@ -162,7 +173,7 @@ def _code(s: Bytes, o: Scalar, size: Scalar, by_id: Scalar, table: Int64s, topic
 
 @part
 def _entered(
-    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, table: Int64s, topics: Int64s, state: Int64s
+    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, topics: Int64s, text: Bytes, state: Int64s
 ) -> tuple[Scalar, Scalar, Scalar]:
     """(code of the topic that an entry begins with, -1 where it is not to be read here; its partitions, -1 for null;
     where they begin)."""
@@ -171,15 +182,15 @@ def _entered(
         length, o = _length(s, o, limit, plan.flexible)
     if length < 0:
         return np.int64(-1), np.int64(-1), o
-    topic = _code(s, o, length, plan.by_id, table, topics, state)
+    topic = _code(s, o, length, plan.by_id, topics, text, state)
     partitions, o = _count(s, o + length, limit, plan.flexible)
     return topic, partitions, o
 
 
 @part
 def _name(
-    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, forgotten: Scalar, named: Int64s, table: Int64s,
-    topics: Int64s, state: Int64s,
+    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, forgotten: Scalar, named: Int64s, topics: Int64s,
+    text: Bytes, state: Int64s,
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
     """(how many partitions a list of topics names, those that are asked for or the `forgotten` ones, -1 where it is not
     to be read here; what follows). They go to `named`."""
@@ -190,7 +201,7 @@ def _name(
         return none, o
     while left > 0:
         left -= 1
-        topic, partitions, o = _entered(s, o, limit, plan, table, topics, state)
+        topic, partitions, o = _entered(s, o, limit, plan, topics, text, state)
         if topic < 0 or partitions < 0 or count + partitions > MOST_COMPARED:
             return none, o
         if not forgotten and topic_at(topics, topic).raft:
@@ -216,7 +227,7 @@ def _name(
 
 @part
 def _ask(
-    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, named: Int64s, table: Int64s, topics: Int64s,
+    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, named: Int64s, topics: Int64s, text: Bytes,
     state: Int64s,
 ) -> Scalar:  # fmt: skip
     """Whether a request was read: into `row`, and the partitions that it names into `named`."""
@@ -229,12 +240,12 @@ def _ask(
         row.session, row.epoch = int32_at(s, o + plan.session), int32_at(s, o + plan.epoch)
     if plan.isolation >= 0 and s[o + plan.isolation] == 1:
         row.marks |= h.COMMITTED
-    count, o = _name(s, o + plan.head, limit, plan, row, False, named, table, topics, state)
+    count, o = _name(s, o + plan.head, limit, plan, row, False, named, topics, text, state)
     if count < 0:
         return False
     reading.asked, reading.gone, row.sent = count, 0, count
     if plan.gone > 0:
-        count, o = _name(s, o, limit, plan, row, True, named, table, topics, state)
+        count, o = _name(s, o, limit, plan, row, True, named, topics, text, state)
         if count < 0:
             return False
         reading.gone = count
@@ -266,8 +277,8 @@ def _enter(row: Any, topic: Scalar, partition: Scalar, flags: Scalar, offset: Sc
 
 @part
 def _give(
-    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, named: Int64s, out: Int64s, table: Int64s,
-    topics: Int64s, state: Int64s,
+    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, named: Int64s, out: Int64s, topics: Int64s,
+    text: Bytes, state: Int64s,
 ) -> Scalar:  # fmt: skip
     """Write the partitions of an answer behind those that `out` has, and behind them what the request names besides.
     How many `out` has then, -1 where the answer is not to be read here, -2 for want of room."""
@@ -281,7 +292,7 @@ def _give(
         return none
     while left > 0:
         left -= 1
-        topic, partitions, o = _entered(s, o, limit, plan, table, topics, state)
+        topic, partitions, o = _entered(s, o, limit, plan, topics, text, state)
         if topic < 0 or partitions < 0:
             return none
         if at + partitions + reading.asked + reading.gone > len(out):
@@ -352,50 +363,164 @@ def _give(
     return at
 
 
+@part
+def _send(
+    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, exchange: Scalar, sent: Int64s, topics: Int64s, text: Bytes,
+    state: Int64s,
+) -> Scalar:  # fmt: skip
+    """Write the partitions of a request to produce, from its list of topics on, behind the rows that `sent` has. How
+    many it has then, -1 where the request is not to be read here, -2 for want of room."""
+    reading, begin, none = reading_at(state, 0), o, np.int64(-1)
+    at: Scalar = reading.sent
+    left, o = _count(s, o, limit, plan.flexible)
+    if left < 0:
+        return none
+    while left > 0:
+        left -= 1
+        topic, partitions, o = _entered(s, o, limit, plan, topics, text, state)
+        if topic < 0 or partitions < 0 or at - reading.sent + partitions > MOST_COMPARED:
+            return none
+        if at + partitions > len(sent):
+            return np.int64(-2)
+        for _ in range(partitions):
+            number = int32_at(s, o + plan.partition)
+            if _sent_before(sent, reading.sent, at, topic, number) >= 0:
+                return none
+            row = sent_at(sent, at)
+            row.exchange, row.topic, row.partition = exchange, topic, number
+            row.answered, row.base_offset, row.error = 0, NULL, NULL
+            at += 1
+            size, o = _count(s, o + plan.size, limit, plan.flexible)
+            plain, o = _untagged(s, o + max(size, np.int64(0)), plan.flexible)
+            if not plain:
+                return none
+        plain, o = _untagged(s, o, plan.flexible)
+        if not plain:
+            return none
+    plain, o = _untagged(s, o, plan.flexible)
+    return at if plain and o == limit and begin <= o else none
+
+
+@part
+def _sent_before(sent: Int64s, first: Scalar, end: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
+    """The row of this partition among these, -1 for none."""
+    for at in range(first, end):
+        row = sent_at(sent, at)
+        if row.partition == partition and row.topic == topic:
+            return at
+    return np.int64(-1)
+
+
+@part
+def _confirm(
+    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, exchange: Scalar, end: Scalar, sent: Int64s, topics: Int64s,
+    text: Bytes, state: Int64s,
+) -> Scalar:  # fmt: skip
+    """What an answer to Produce says of the partitions of its request, the rows up to `end`; behind them those that it
+    names alone. As `_send`."""
+    reading, begin, none = reading_at(state, 0), o, np.int64(-1)
+    left, o = _count(s, o + plan.head, limit, plan.flexible)
+    if left < 0:
+        return none
+    while left > 0:
+        left -= 1
+        topic, partitions, o = _entered(s, o, limit, plan, topics, text, state)
+        if topic < 0 or partitions < 0 or end - reading.sent + partitions > 2 * MOST_COMPARED:
+            return none
+        if end + partitions > len(sent):
+            return np.int64(-2)
+        for _ in range(partitions):
+            number = int32_at(s, o + plan.partition)
+            at = _sent_before(sent, reading.sent, end, topic, number)
+            if at < 0:
+                at, end = end, end + 1
+                sent_at(sent, at).answered = 0
+            row = sent_at(sent, at)
+            if row.answered:
+                return none
+            row.exchange, row.topic, row.partition, row.answered = exchange, topic, number, 1
+            row.error, row.base_offset = int16_at(s, o + plan.error), int64_at(s, o + plan.offset)
+            o += plan.size
+            if plan.explained:
+                refused, o = _count(s, o, limit, plan.flexible)
+                if refused > 0:
+                    return none
+                length, o = _length(s, o, limit, plan.flexible)
+                o += max(length, np.int64(0))
+            plain, o = _untagged(s, o, plan.flexible)
+            if not plain:
+                return none
+        plain, o = _untagged(s, o, plan.flexible)
+        if not plain:
+            return none
+    plain, o = _untagged(s, o + plan.tail, plan.flexible)
+    return end if plain and o == limit and begin <= o else none
+
+
 @kernel(
-    "const u1[:] const i8[:,:] const i4[:] i1[:] const i8[:,:] i8[:] i8[:,:] i8[:,:] i8[:,:] i8[:,:] i8[:] i8[:,:] "
-    "-> i8"
+    "const u1[:] const i8[:,:] i1[:] const i8[:,:] i8[:,:] u1[:] i8[:,:] i8[:,:] i8[:,:] i8[:,:] i8[:] i8[:,:] -> i8"
 )
 def read_bodies(
-    s: Bytes, bounds: Int64s, program: Int32s, status: Int8s, plans: Int64s, table: Int64s, topics: Int64s,
-    named: Int64s, fetches: Int64s, partitions: Int64s, acks: Int64s, state: Int64s,
+    s: Bytes, bodies: Int64s, status: Int8s, plans: Int64s, topics: Int64s, text: Bytes, named: Int64s,
+    fetches: Int64s, partitions: Int64s, sent: Int64s, acks: Int64s, state: Int64s,
 ) -> Scalar:  # fmt: skip
-    """Read what can be read of bodies that fit, see `BodyReader.read`. `bounds`: where each begins and ends. `topics`,
-    `named`, `state`: structs of this module; `topics` begins with one of no size. `acks`: empty where no caller asks.
-    0: more room is needed for partitions, to go on."""
-    n = program.size // 2
+    """Read what can be read of bodies that fit, see `BodyReader.read`. `bodies`: where each begins and ends, and its
+    program. `topics`, `named`, `state`: structs of this module; `topics`, a power of two of them, begins with one of no
+    size, and their names and ids lie in `text`. `acks`: empty where no caller asks. 0: more room is needed for
+    partitions, to go on."""
+    n = bodies.shape[1] // 2
     reading = reading_at(state, 0)
     for j in range(reading.exchanges, n):
         if j + AHEAD < n:
-            prefetch(s, bounds[0, j + AHEAD])
-            prefetch(s, bounds[0, j + AHEAD] + 64)
-            prefetch(s, bounds[0, n + j + AHEAD])
-            prefetch(s, bounds[0, n + j + AHEAD] + 64)
-        if program[j] < 0 or status[j] != k.OK:
+            prefetch(s, bodies[0, j + AHEAD])
+            prefetch(s, bodies[0, j + AHEAD] + 64)
+            prefetch(s, bodies[0, n + j + AHEAD])
+            prefetch(s, bodies[0, n + j + AHEAD] + 64)
+        program, answer = bodies[2, j], bodies[2, n + j]
+        if program < 0 or status[j] != k.OK:
             continue
-        asking = plan_at(plans, np.int64(program[j]))
-        o = bounds[0, j]
+        answered = answer >= 0 and status[n + j] == k.OK
+        asking = plan_at(plans, program)
+        o, limit = bodies[0, j], bodies[1, j]
         if asking.kind == f.SENDING:
-            if acks.size:
-                o += asking.head
-                if asking.named:
-                    length, o = _length(s, o, bounds[1, j], asking.flexible)
-                    o += max(length, np.int64(0))
-                acks[j] = int16_at(s, o)
-                status[j] = READ_ASIDE
-                reading.produces += 1
+            if acks.size == 0:
+                continue
+            o += asking.head
+            if asking.named:
+                length, o = _length(s, o, limit, asking.flexible)
+                o += max(length, np.int64(0))
+            if reading.sends:
+                if asking.listed < 0:
+                    continue
+                at = _send(s, o + asking.listed, limit, asking, j, sent, topics, text, state)
+                if at >= 0 and answered:
+                    giving = plan_at(plans, answer)
+                    if giving.kind != f.SENT:
+                        continue
+                    at = _confirm(
+                        s, bodies[0, n + j], bodies[1, n + j], giving, j, at, sent, topics, text, state
+                    )  # fmt: skip
+                if at == -2:
+                    reading.exchanges = j
+                    return np.int64(0)
+                if at < 0:
+                    continue
+                reading.sent = at
+                if answered:
+                    status[n + j] = READ_ASIDE
+            acks[j] = int16_at(s, o)
+            status[j] = READ_ASIDE
+            reading.produces += 1
             continue
-        if program[n + j] < 0 or status[n + j] != k.OK or asking.kind != f.ASKING:
+        if not answered or asking.kind != f.ASKING:
             continue
-        giving = plan_at(plans, np.int64(program[n + j]))
+        giving = plan_at(plans, answer)
         if giving.kind != f.GIVING:
             continue
         row = fetch_at(fetches, reading.fetches)
-        if not _ask(s, o, bounds[1, j], asking, row, named, table, topics, state):
+        if not _ask(s, o, limit, asking, row, named, topics, text, state):
             continue
-        at = _give(
-            s, bounds[0, n + j], bounds[1, n + j], giving, row, named, partitions, table, topics, state
-        )  # fmt: skip
+        at = _give(s, bodies[0, n + j], bodies[1, n + j], giving, row, named, partitions, topics, text, state)
         if at == -2:
             reading.exchanges = j
             return np.int64(0)

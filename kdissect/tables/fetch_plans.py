@@ -1,4 +1,4 @@
-"""Where the fields of Fetch, and of requests to produce, lie that `fetch_bodies` reads: numbers out of the schema.
+"""Where the fields of Fetch and of Produce lie that `fetch_bodies` reads: numbers out of the schema.
 
 A plan is a struct for each version of a message, which says of its fields of fixed size where they lie, and
 whether there are those of variable size that are known. Where a schema has others there is no plan, and bodies are
@@ -22,8 +22,8 @@ from kdissect.tables.produces import PRODUCE
 
 Int64s = npt.NDArray[np.int64]
 
-ASKING, GIVING, SENDING = 1, 2, 3
-"""What a plan is of: a request to fetch, its answer, a request to produce."""
+ASKING, GIVING, SENDING, SENT = 1, 2, 3, 4
+"""What a plan is of: a request to fetch, its answer, a request to produce, its answer."""
 
 
 @struct
@@ -32,7 +32,7 @@ class Plan:
     partition on. -1: the version has no such field."""
 
     kind: int
-    """ASKING, GIVING or SENDING; -1: bodies of this version are decoded as all others are."""
+    """ASKING, GIVING, SENDING or SENT; -1: bodies of this version are decoded as all others are."""
     flexible: int
     """1: lengths are varints, and structs end with tags (KIP-482)."""
     head: int
@@ -56,7 +56,7 @@ class Plan:
     partition: int
     """Number of a partition, of requests and of answers."""
     offset: int
-    """Offset that is asked for."""
+    """Offset that is asked for; of an answer to Produce that of the first record."""
     gone: int
     """1: a list of forgotten partitions follows the topics."""
     rack: int
@@ -75,6 +75,12 @@ class Plan:
     """Bytes of the preferred read replica, which follows that list; 0: there is none."""
     named: int
     """1: a text stands before the acks of a request to produce."""
+    listed: int
+    """Bytes from these acks to the list of topics; -1: no more than the acks is read."""
+    explained: int
+    """1: a list of refused records and a text follow a partition that was produced to."""
+    tail: int
+    """Bytes behind the topics of an answer to Produce."""
 
 
 plan_at = view(Plan)
@@ -87,7 +93,8 @@ def plans(library: Library) -> Int64s:
     found = np.full((len(library.identity), PLAN_WIDTH), -1, np.int64)
     rows = rows_of(Plan, found)
     others = set(library.alternative[library.alternative >= 0].tolist())
-    for key, side, make in ((FETCH, 0, _asking), (FETCH, 1, _giving), (PRODUCE, 0, _sending)):
+    makers = (FETCH, 0, _asking), (FETCH, 1, _giving), (PRODUCE, 0, _sending), (PRODUCE, 1, _sent)
+    for key, side, make in makers:
         message = index.load().apis[key].message(side)
         mine = (library.identity[:, 0] == key) & (library.identity[:, 2] == side)
         for program in np.flatnonzero(mine & (library.alternative < 0)).tolist():
@@ -125,13 +132,16 @@ def _tagged(field: Field) -> Versions:
     return NONE if field.tag is None else field.tagged
 
 
-def _listed(fields: tuple[Field, ...], version: int) -> tuple[bool, _Fixed] | None:
-    """Whether topics are named by id, and their partitions; None where they are other than what is known."""
+def _listed(
+    fields: tuple[Field, ...], version: int, name: str = "topic", partitions: str = "partitions"
+) -> tuple[bool, _Fixed] | None:
+    """Whether topics are named by id, and their partitions; None where they are other than what is known. `name`,
+    `partitions`: what these fields are called."""
     topic = _Fixed.of(fields, version)
-    names = [name for name, _ in topic.rest]
-    if names == ["topic", "partitions"] and not topic.size and topic.rest[0][1].kind == "string":
+    names = [field for field, _ in topic.rest]
+    if names == [name, partitions] and not topic.size and topic.rest[0][1].kind == "string":
         by_id = False
-    elif names == ["partitions"] and topic.at == {"topic_id": 0}:
+    elif names == [partitions] and topic.at == {"topic_id": 0}:
         by_id = True
     else:
         return None
@@ -199,9 +209,38 @@ def _giving(fields: tuple[Field, ...], version: int, flexible: bool) -> dict[str
 def _sending(fields: tuple[Field, ...], version: int, flexible: bool) -> dict[str, int] | None:
     head = _Fixed.of(fields, version)
     if "acks" in head.at:
-        return {"kind": SENDING, "flexible": flexible, "head": head.at["acks"], "named": 0}
-    if head.size or not head.rest or head.rest[0][1].kind != "string":
+        found = {"kind": SENDING, "flexible": flexible, "head": head.at["acks"], "named": 0}
+        rest = head.rest
+        listed = head.size - head.at["acks"]
+    else:
+        if head.size or not head.rest or head.rest[0][1].kind != "string":
+            return None
+        after = _Fixed.of(tuple(field for _, field in head.rest[1:]), version)
+        if after.at.get("acks") != 0:
+            return None
+        found = {"kind": SENDING, "flexible": flexible, "head": 0, "named": 1}
+        rest, listed = after.rest, after.size
+    if [name for name, _ in rest] != ["topic_data"]:
+        return found
+    topics = _listed(rest[0][1].fields, version, "name", "partition_data")
+    if topics is None or [name for name, _ in topics[1].rest] != ["records"] or "index" not in topics[1].at:
+        return found
+    by_id, partition = topics
+    return {**found, "listed": listed, "by_id": by_id, "size": partition.size, "partition": partition.at["index"]}
+
+
+def _sent(fields: tuple[Field, ...], version: int, flexible: bool) -> dict[str, int] | None:
+    head = _Fixed.of(fields, version)
+    if head.rest[:1] == [] or head.rest[0][0] != "responses":
         return None
-    named = [field for _, field in head.rest[1:2]]
-    acks_follow = bool(named) and named[0].snake == "acks"
-    return {"kind": SENDING, "flexible": flexible, "head": 0, "named": 1} if acks_follow else None
+    tail = _Fixed.of(tuple(field for _, field in head.rest[1:]), version)
+    found = _listed(head.rest[0][1].fields, version, "name", "partition_responses")
+    if found is None or tail.rest:
+        return None
+    by_id, partition = found
+    explained = [name for name, _ in partition.rest] == ["record_errors", "error_message"]
+    inner = partition.places(partition="index", error="error_code", offset="base_offset")
+    if bool(partition.rest) != explained or min(inner.values()) < 0:
+        return None
+    shape = {"kind": SENT, "flexible": flexible, "head": head.size, "by_id": by_id, "size": partition.size}
+    return {**shape, **inner, "explained": explained, "tail": tail.size}

@@ -189,7 +189,7 @@ class NamedFetches:
     def resolved(self, brokers: Mapping[str, str], topics: Mapping[str, str]) -> NamedFetches:
         """The rows with the names of `brokers`, and of `topics` by id, that are known now."""
         named = [text and brokers.get(text, text.rpartition(SEPARATOR)[2]) for text in self.brokers]
-        called = [(topics.get(known or "") if name is None else name, known) for name, known in self.topics]
+        called = [pair if pair[0] is not None else (topics.get(pair[1] or ""), pair[1]) for pair in self.topics]
         return NamedFetches(self.rows, named, self.clients, called)
 
 

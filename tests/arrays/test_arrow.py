@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from kdissect.arrays.arrow import Room, in_one_piece
+from kdissect.arrays.arrow import Growing, Int64s, Room, in_one_piece
 
 ROWS = np.arange(30).reshape(10, 3)
 
@@ -41,3 +43,24 @@ def test_rows_that_wait_stay_where_they_are_as_long_as_there_is_room() -> None:
         kept, left = rows[-5:-3], rows[-3:]
         expected = rows[-5:].tolist()
     assert 1 < moved < 40
+
+
+def test_of_lists_that_grow_only_what_is_new_is_looked_at() -> None:
+    """Of a few lists by turns, by what they hold; a list that begins otherwise is looked at whole."""
+    looked: list[str] = []
+
+    def work(values: Sequence[str]) -> Int64s:
+        looked.extend(values)
+        return np.array([[len(value) for value in values], [ord(value[0]) for value in values]], np.int64)
+
+    growing = Growing(work)
+    assert growing.of([]).tolist() == [[-1], [-1]]
+    assert growing.of(["a", "bb"]).tolist() == [[1, 2, -1], [97, 98, -1]]
+    assert growing.of(["c"]).tolist() == [[1, -1], [99, -1]]
+    assert growing.of(["a", "bb", "d"]).tolist() == [[1, 2, 1, -1], [97, 98, 100, -1]]
+    assert growing.of(["c", "e"]).tolist() == [[1, 1, -1], [99, 101, -1]]
+    assert looked == ["a", "bb", "c", "d", "e"]
+    assert growing.of(["a", "f"]).tolist() == [[1, 1, -1], [97, 102, -1]]
+    growing.forget()
+    assert growing.of(["c"]).tolist() == [[1, -1], [99, -1]]
+    assert looked[5:] == ["a", "f", "c"]

@@ -38,9 +38,11 @@ NOT_FOR_HOLDS = {"client_id", "request_bytes", "cluster"}
 several clusters are split by their connections."""
 
 
+@pytest.mark.parametrize("aside", [False, True])
 @pytest.mark.parametrize("name", CAPTURES)
-def test_they_are_the_rows_of_the_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every column that the analysis reads, row by row in the same order."""
+def test_they_are_the_rows_of_the_tables(name: str, aside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every column that the analysis reads, row by row in the same order. `aside`: as far as bodies are read aside,
+    those of Produce; of Fetch tests/tables/test_fetch_rows.py holds it."""
     taken: list[dict[str, Any]] = []
 
     def noted(self: AnalysedRun, made: dict[str, Any], *_: Any) -> dict[str, Any]:
@@ -48,12 +50,13 @@ def test_they_are_the_rows_of_the_tables(name: str, monkeypatch: pytest.MonkeyPa
         return {}
 
     monkeypatch.setattr(AnalysedRun, "worked", noted)
-    monkeypatch.setattr(fetch_bodies, "READS", {(1, 0): frozenset()})  # nothing is read aside
+    if not aside:
+        monkeypatch.setattr(fetch_bodies, "READS", {(1, 0): frozenset()})
     for hidden in (True, False):
         monkeypatch.setattr(Stage, "hidden", hidden)
         list(kdissect.open(str(ROOT / "captures" / name)).batches("exchanges"))
     codes, tables = taken
-    for table in HIDDEN:
+    for table in HIDDEN if not aside else HIDDEN - {"fetches", "fetch_partitions"}:
         rows, plain = codes[table], tables[table]
         if table == "produce_partitions" and not rows.num_rows:
             assert not (ints(plain, "replicas", 0) > 0).any()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
-from kafka.protocol.producer.produce import ProduceRequest
+from kafka.protocol.producer.produce import ProduceRequest, ProduceResponse
 
 from kdissect.arrays.codes import NULL
 from kdissect.kafka.exchanges.bodies import READ_ASIDE
@@ -19,6 +19,7 @@ from kdissect.tables import fetch_bodies
 from kdissect.tables import fetch_rows as h
 from kdissect.tables.fetch_bodies import Bodies, BodyReader
 from kdissect.tables.fetches import METADATA_TOPIC
+from kdissect.tables.sent_rows import sent_of
 from tests.bench.frames import batch
 
 NAMES = ["orders", "ö", METADATA_TOPIC, "x" * 249]
@@ -344,6 +345,121 @@ def test_acks(version: int) -> None:
     assert taken.acks is not None
     assert taken.acks.tolist() == [-1, 0, 1] * len(names)
     assert not found.messages
+
+
+@pytest.mark.parametrize("version", range(ProduceRequest.max_version + 1))
+def test_partitions_of_produces(version: int) -> None:
+    """Those of the request, then those that the answer names alone, as the decoder gives both messages."""
+    chance = random.Random(version)
+    made = [(produce(version, chance), produced(version, chance)) for _ in range(300)]
+    decoder, reader = Decoder({**WANTED, **fetch_bodies.SENDS}), BodyReader()
+    n, bodies = len(made), [encoded(one) for side in zip(*made, strict=True) for one in side]
+    ends = np.cumsum([len(body) for body in bodies], dtype=np.int64)
+    begins, data = ends - np.array([len(body) for body in bodies]), np.frombuffer(b"".join(bodies), np.uint8)
+    programs = np.repeat([decoder.table[0, version, side] for side in (0, 1)], n).astype(np.int32)
+    programs[n + 5] = programs[7] = -1  # not answered; not asked
+    plain = decoder.decode(data, begins, ends, programs)
+    rest = decoder.decode(data, begins, ends, programs, aside=reader)
+    taken = reader.taken()
+    assert taken is not None
+    assert taken.acks is not None
+    left, asked, given = dict(rows(rest, 0, 0, n)), dict(rows(plain, 0, 0, n)), dict(rows(plain, 0, 1, n))
+    mine = np.flatnonzero(taken.acks != NULL).tolist()
+    assert set(left) == set(asked) - set(mine)
+    assert 50 < len(mine) < n
+    assert 7 in dict(rows(rest, 0, 1, n))
+    assert [int(taken.acks[row]) for row in mine] == [asked[row]["acks"] for row in mine]
+    found: dict[int, list[Any]] = {row: [] for row in mine}
+    for row in sent_of(taken.sent):
+        found[row["exchange"]].append([taken.topics[row["topic"]], *row[["partition", "error", "base_offset"]].item()])
+    for row in mine:
+        expected: dict[Any, list[int]] = {}
+        for topic in asked[row]["topic_data"] or ():
+            for part in topic["partition_data"] or ():
+                expected[topic.get("name"), topic.get("topic_id"), part["index"]] = [NULL, NULL]
+        for topic in given.get(row, {}).get("responses") or ():
+            for part in topic["partition_responses"] or ():
+                key = topic.get("name"), topic.get("topic_id"), part["index"]
+                expected[key] = [part["error_code"], part["base_offset"]]
+        assert found[row] == [[key[:2], key[2], *said] for key, said in expected.items()]
+
+
+def produce(version: int, chance: random.Random) -> ProduceRequest:
+    topic = ProduceRequest.TopicProduceData
+    part = topic.PartitionProduceData
+    named = {"transactional_id": chance.choice([None, "t" * 200])} if version >= 3 else {}
+    return ProduceRequest(
+        version=version, acks=chance.choice([-1, 0, 1]), timeout_ms=3, **named,
+        topic_data=[
+            topic(
+                version=version,
+                partition_data=[
+                    part(version=version, index=chance.randrange(9), records=chance.choice([None, b"", b"x" * 300]))
+                    for _ in range(chance.randrange(4))
+                ],
+                **sent_name(version, chance),
+            )
+            for _ in range(chance.randrange(3))
+        ],
+    )  # fmt: skip
+
+
+def produced(version: int, chance: random.Random) -> ProduceResponse:
+    topic = ProduceResponse.TopicProduceResponse
+    part = topic.PartitionProduceResponse
+    said = {"record_errors": [], "error_message": chance.choice([None, "no"])} if version >= 8 else {}
+    return ProduceResponse(
+        version=version, throttle_time_ms=0,
+        responses=[
+            topic(
+                version=version,
+                partition_responses=[
+                    part(
+                        version=version, index=chance.randrange(9), error_code=chance.choice([0, 6]),
+                        base_offset=chance.choice([-1, 1 << 40]), log_append_time_ms=-1, log_start_offset=2, **said,
+                    )
+                    for _ in range(chance.randrange(4))
+                ],
+                **sent_name(version, chance),
+            )
+            for _ in range(chance.randrange(3))
+        ],
+    )  # fmt: skip
+
+
+def sent_name(version: int, chance: random.Random) -> dict[str, Any]:
+    return {"topic_id": chance.choice(IDS)} if version >= 13 else {"name": chance.choice(NAMES)}
+
+
+def test_topics_keep_their_codes_until_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From block to block; then all are forgotten, and those of the blocks before stay what they were."""
+    monkeypatch.setattr(fetch_bodies, "MOST_TOPICS", 4)
+    chance, decoder, reader = random.Random(1), shared(), BodyReader()
+    ask = FetchRequest.FetchTopic
+    none = encoded(FetchResponse(version=11, throttle_time_ms=0, error_code=0, session_id=0, responses=[]))
+
+    def block(*topics: str) -> Bodies:
+        part = ask.FetchPartition(
+            version=11, partition=0, fetch_offset=4, partition_max_bytes=1, current_leader_epoch=-1
+        )  # fmt: skip
+        asked = [request(11, chance, topics=[ask(version=11, topic=text, partitions=[part])]) for text in topics]
+        bodies = [*map(encoded, asked), *[none] * len(asked)]
+        ends = np.cumsum([len(body) for body in bodies], dtype=np.int64)
+        begins = ends - np.array([len(body) for body in bodies])
+        programs = np.repeat([decoder.table[1, 11, side] for side in (0, 1)], len(asked)).astype(np.int32)
+        decoder.decode(np.frombuffer(b"".join(bodies), np.uint8), begins, ends, programs, aside=reader)
+        taken = reader.taken()
+        assert taken is not None
+        return taken
+
+    def named(bodies: Bodies) -> list[str | None]:
+        return [bodies.topics[code][0] for code in h.partitions_of(bodies.rows.partitions)["topic"].tolist()]
+
+    first, second, third = block("a", "b"), block("b", "a", "c"), block("d", "c")
+    assert (named(first), named(second), named(third)) == (["a", "b"], ["b", "a", "c"], ["d", "c"])
+    assert [[name for name, _ in one.topics] for one in (first, second, third)] == [
+        ["a", "b"], ["a", "b", "c"], ["d", "c"],
+    ]  # fmt: skip
 
 
 def test_nothing_is_taken_where_something_else_is_wanted() -> None:

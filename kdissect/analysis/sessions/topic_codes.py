@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kdissect.arrays.arrow import Coder, Int64s, distinct
+from kdissect.arrays.arrow import Coder, Growing, Int64s, distinct
 
 
 class Topics:
@@ -20,6 +20,7 @@ class Topics:
         """Topic code -> code of its name, -1 unknown."""
         self.name_bytes = np.zeros(16, np.int64)
         """Topic code -> bytes of the name in a request; 0 for ids."""
+        self._taken = Growing(self._codes_of)
 
     def codes(self, names: Int64s, ids: Int64s) -> Int64s:
         """Topic codes of rows, from the codes of their names and ids (-1: not there)."""
@@ -41,12 +42,16 @@ class Topics:
 
     def of(self, texts: Sequence[tuple[str | None, str | None]]) -> tuple[Int64s, Int64s]:
         """`codes` and `logs` of topics that are given as (name, id)."""
+        codes, logs = self._taken.of(texts)[:, :-1]
+        return codes, logs
+
+    def _codes_of(self, texts: Sequence[tuple[str | None, str | None]]) -> Int64s:
         sides = zip(*texts, strict=True) if texts else ((), ())
         names, ids = (
             np.array([-1 if text is None else coder.code(text) for text in side], np.int64)
             for coder, side in zip((self.by_name, self.by_id), sides, strict=True)
         )
-        return self.codes(names, ids), self.logs(names, ids)
+        return np.stack([self.codes(names, ids), self.logs(names, ids)])
 
     def text(self, code: int) -> tuple[str | None, str | None]:
         """(name, id) of a topic code, None where not known or not on the wire."""

@@ -1,0 +1,66 @@
+"""Rows of partitions that were produced to, as `kdissect.tables.fetch_bodies` reads them from bodies."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.arrays.codes import Codes
+from kdissect.kernels.kernel import kernel
+from kdissect.kernels.structs import Records, rows_of, struct, view, width
+from kdissect.tables.declaration.model import EXCHANGE_KEYS, TIME_KEY
+from kdissect.tables.fetch_rows import micros, plain
+from kdissect.tables.table_block import Block
+
+Int64s = npt.NDArray[np.int64]
+
+COLUMNS = (*EXCHANGE_KEYS, TIME_KEY, "topic", "topic_id", "partition", "base_offset", "error_code")
+"""What rows are made of these, in the order in which `write_columns` writes them."""
+
+
+@struct
+class SentRow:
+    """A partition that a request to produce, or the answer, names."""
+
+    exchange: int
+    """Row of the exchange in its block."""
+    topic: int
+    """Code of the topic."""
+    partition: int
+    """Number of the partition."""
+    base_offset: int
+    """Offset of the first record, NULL where no answer has it."""
+    error: int
+    """Error code, NULL likewise."""
+    answered: int
+    """1: the answer has it."""
+
+
+sent_at = view(SentRow)
+SENT_WIDTH = width(SentRow)
+
+
+def sent_of(matrix: Int64s) -> Records:
+    """Rows by the names of their fields: a view."""
+    return rows_of(SentRow, matrix)
+
+
+def codes_of(block: Block) -> Codes:
+    """`produce_partitions` of the Produces of a block that were read aside, as codes; topics are not resolved."""
+    aside = block.done.aside
+    out = np.empty((len(COLUMNS), len(aside.sent)), np.int64)
+    write_columns(aside.sent, *block.keys, plain(block.done.request_first, np.int64), out)
+    texts = {"topic": [name for name, _ in aside.topics], "topic_id": [known for _, known in aside.topics]}
+    return Codes.in_one(out, {name: texts.get(name, int) for name in COLUMNS})
+
+
+@kernel("const i8[:,:] const i8[:] const i8[:] const i8[:] i8[:,:]")
+def write_columns(sent: Int64s, high: Int64s, n: Int64s, first: Int64s, out: Int64s) -> None:
+    """COLUMNS of rows into `out` [columns, rows]; `high`, `n`, `first`: keys and instants, in nanoseconds, of
+    exchanges."""
+    for i in range(len(sent)):
+        row = sent_at(sent, i)
+        at = row.exchange
+        out[0, i], out[1, i], out[2, i] = high[at], n[at], micros(first[at])
+        out[3, i] = out[4, i] = row.topic
+        out[5, i], out[6, i], out[7, i] = row.partition, row.base_offset, row.error
