@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from kdissect.capture import open_captures
 from kdissect.capture.clock import nanoseconds
-from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source
 from kdissect.engine.bounds.room import checked
 from kdissect.engine.capture_tables import JOINED, MADE, CaptureTables
@@ -264,7 +263,11 @@ def open_capture(
         from kdissect.engine.display import in_notebooks
 
         in_notebooks()
-    keys = None if keylog is None else read_key_log(keylog)
+    keys = None
+    if keylog is not None:
+        from kdissect.capture.keys import read_key_log
+
+        keys = read_key_log(keylog)
     names = read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts)
     wish = selection(client, broker, topic, names)
     if jobs is not None and jobs < 1:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from kdissect.analysis.budget import time_budget
 from kdissect.analysis.exchange_keys import key_names
 from kdissect.analysis.findings.evidence import SEVERITIES
 from kdissect.arrays.dictionaries import unified
@@ -51,6 +50,8 @@ class Spending:
         client = next((c.client_id for c in summary.clients if c.client_id in named and not c.broker_itself), None)
         if client is None or not self._parts["exchanges"]:
             return None
+        from kdissect.analysis.budget import time_budget
+
         tables = {
             name: unified(pa.concat_tables(parts or [SCHEMAS[name].empty_table()], promote_options="permissive"))
             for name, parts in self._parts.items()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kdissect.analysis.findings import evidence as ev
-from kdissect.analysis.ledger.interval_sweep import Intervals
-from kdissect.analysis.ledger.subjects import Subjects
-from kdissect.analysis.ledger.time_ledger import Ledger
-from kdissect.analysis.ledger.time_owners import LABELS
 from kdissect.arrays.arrow import MILLI
+
+if TYPE_CHECKING:
+    from kdissect.analysis.ledger.interval_sweep import Intervals
+    from kdissect.analysis.ledger.subjects import Subjects
+    from kdissect.analysis.ledger.time_ledger import Ledger
 
 
 class TimeShares:
@@ -24,10 +26,14 @@ class TimeShares:
 
     @cached_property
     def _ledger(self) -> Ledger:
+        from kdissect.analysis.ledger.time_ledger import Ledger
+
         return Ledger({name: ev.get(self._tables, name) for name in ("exchanges", "fetches", "connections")})
 
     def spent(self, kind: str, name: str, begin: int, end: int) -> dict[str, float]:
         """Milliseconds of each owner of a subject between two instants (µs)."""
+        from kdissect.analysis.ledger.time_owners import LABELS
+
         if (kind, name) not in self._found:
             subjects = self._ledger.subjects(kind, [name])
             self._found[kind, name] = subjects, self._ledger.intervals(kind, subjects)
