@@ -50,7 +50,7 @@ def checked(by: Sequence[str], every: float | None = None) -> list[str]:
 def delivery_latency(deliveries: pa.Table, by: Sequence[str] = USUAL, every: float | None = None) -> pa.Table:
     """Counts and quantiles of deliveries, one row per group (and bucket of time).
 
-    `deliveries`: `columns_read` of it. `by`: any of DIMENSIONS; without "follower" deliveries to followers do not count.
+    `deliveries`: `columns_read` of it. `by`: any of DIMENSIONS; without "follower" those to followers do not count.
     `every`: length of time buckets in seconds, by when the record batch was sent (where that is unknown, delivered);
     column `at` is the bucket's begin, buckets without deliveries have no row.
 
