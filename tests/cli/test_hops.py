@@ -55,6 +55,12 @@ def test_topics_and_readers(capsys: pytest.CaptureFixture[str]) -> None:
     assert row["max_ms"] == pytest.approx(table.delivery_ms.max())
 
 
+def test_a_line_says_why_times_are_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    why = "not known, for --client and --broker leave out what producers sent"
+    assert why in printed(capsys, str(DEMO), "--client", "kp-consumer")
+    assert why not in printed(capsys, str(DEMO), "--topic", "py-kp")
+
+
 def test_records_by_key_and_by_producer(capsys: pytest.CaptureFixture[str]) -> None:
     records = kdissect.open(DEMO).table("records", ["key", "topic", "offset"], reveal=True).to_pylist()
     key = next(row["key"] for row in records if row["key"] is not None).decode()

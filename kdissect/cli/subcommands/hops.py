@@ -75,7 +75,11 @@ def hops(
         table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
     elif everything:
         empty = "No record was given to a reader in this capture, as far as it can be read."
-        terminal.page(waterfall.summary_lines(table, terminal.width()) if table.num_rows else [Text(empty)])
+        lines = [*waterfall.summary_lines(table, terminal.width())] if table.num_rows else [Text(empty)]
+        if (settings["client"] or settings["broker"]) and table["p50_ms"].null_count:
+            left_out = "  -: not known, for --client and --broker leave out what producers sent; try --topic"
+            lines.append(Text(left_out, "dim"))
+        terminal.page(lines)
     else:
         rows = table.to_pylist()
         asked = {row[name] for row in rows for name in ("produce_exchange_id", "fetch_exchange_id")} - {None}
