@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,10 @@ import pytest
 import kdissect
 from kdissect.analysis.deliveries.delivery_input import InputReader
 from kdissect.engine import capture_tables
+from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.extracts import delivery_shares
 from kdissect.engine.saving import sorted_parts
+from kdissect.output import ScratchFull
 from kdissect.tables.declaration.readers import DELIVERIES
 from kdissect.tables.order import order
 from tests.conftest import CAPTURES
@@ -99,6 +103,23 @@ def test_a_whole_table_beyond_the_memory_has_its_first_rows_and_its_pieces_have_
     capture = kdissect.open(CAPTURES / name, memory=256_000_000)
     assert pa.Table.from_batches(capture.batches("deliveries")).equals(whole)
     assert capture.left_out == []
+
+
+def test_what_memory_holds_needs_no_temporary_file_and_the_rest_says_that_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere/at/all")
+    capture = kdissect.open(CAPTURES / "k4_java_classic.pcap")
+    assert capture.table("deliveries").num_rows
+    monkeypatch.undo()
+
+    def put(spool: Spool, table: pa.Table) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Spool, "put", put)
+    monkeypatch.setattr(delivery_shares, "GATHERED", 1)
+    with pytest.raises(ScratchFull, match="No space left on device"):
+        capture.table("deliveries")
 
 
 def test_columns_filters_batches_and_parquet_are_those_of_the_table(

@@ -44,17 +44,15 @@ def deliveries(
 ) -> Iterator[pa.Table]:
     """Rows for which the filter holds, in the contract's order, some at a time, with these columns and those that rows
     are ordered by. Raises ScratchFull (a KdissectError) where there is no room for temporary files."""
-    with scratch() as folder, ExitStack() as open_files:
-        maker, shares = Called(captures, settings).found(
-            lambda names: _gathered(captures, settings, names, Path(folder), open_files)
-        )
+    with ExitStack() as open_files:
+        maker, shares = Called(captures, settings).found(lambda names: _gathered(captures, settings, names, open_files))
         for capture in captures:
             capture.read_apart()  # its window, of some 100 MB, is not needed any more
         made = (wanted(NAME, maker.deliveries(share), columns, where) for share in shares.joined())
         if not shares.spilled:
             yield from made
         else:
-            merge = Merge(NAME, open_files.enter_context(Spool(Path(folder))))
+            merge = Merge(NAME, _spool(open_files))
             for table in made:
                 merge.add(table)
             yield from merge.ordered()
@@ -66,12 +64,12 @@ def deliveries(
 
 
 def _gathered(
-    captures: Sequence[CaptureSet], settings: Settings, names: Called, folder: Path, open_files: ExitStack
+    captures: Sequence[CaptureSet], settings: Settings, names: Called, open_files: ExitStack
 ) -> tuple[DeliveryMaker, Shares]:
     run = AnalysedRun(captures, {NAME: SCHEMAS[NAME].names}, settings)
     maker = DeliveryMaker()
     room = None if settings.memory is None else (settings.memory - READING) // COPIES
-    shares = Shares(maker.reader.names, folder, open_files, room)
+    shares = Shares(maker.reader.names, open_files, room)
     for part in names.parts(run, replicas=True):
         if "exchanges" in part:
             shares.add(maker.take(part))
@@ -79,6 +77,11 @@ def _gathered(
         if name == "connections":
             maker.groups.take_connections(run.builder.finished(name, [piece]))
     return maker, shares
+
+
+def _spool(open_files: ExitStack) -> Spool:
+    """A temporary file, made when rows are more than memory should hold. Raises ScratchFull."""
+    return open_files.enter_context(Spool(Path(open_files.enter_context(scratch()))))
 
 
 class _Piece(NamedTuple):
@@ -90,11 +93,11 @@ class _Piece(NamedTuple):
 
 
 class Shares:
-    """What deliveries are made of, on its way to be joined. The temporary file lies in `folder`, and `open_files`
-    closes it. `room`: bytes of a share that are joined at a time (None: any number)."""
+    """What deliveries are made of, on its way to be joined. `open_files` closes the temporary file. `room`: bytes of a
+    share that are joined at a time (None: any number)."""
 
-    def __init__(self, names: Names, folder: Path, open_files: ExitStack, room: int | None) -> None:
-        self._names, self._folder, self._open_files, self._room = names, folder, open_files, room
+    def __init__(self, names: Names, open_files: ExitStack, room: int | None) -> None:
+        self._names, self._open_files, self._room = names, open_files, room
         self._gathered: list[Input] = []
         self._size = 0
         self._spool: Spool | None = None
@@ -159,7 +162,7 @@ class Shares:
     def _write(self, data: Input, divisor: int, pieces: dict[int, list[_Piece]]) -> None:
         """Write the rows of each share, which the codes of places tell when divided by `divisor`."""
         if self._spool is None:
-            self._spool = self._open_files.enter_context(Spool(self._folder))
+            self._spool = _spool(self._open_files)
         share = np.arange(self._names.places) // divisor % SHARES
         for number, part in enumerate(data.split(share, SHARES)):
             if part.size:
