@@ -21,6 +21,7 @@ import kdissect
 from kdissect.cli.main import main
 from kdissect.cli.subcommands import asking
 from kdissect.engine.bounds import room
+from kdissect.engine.extracts import delivery_shares
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import ROOT
 
@@ -192,7 +193,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_rows_that_do_not_fit_are_counted_all(little: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     opened = kdissect.open(CAPTURE)
-    at_once = ("findings", "time_budget", "time_ledger", "topic_traffic", "deliveries", "traced", "transactions")
+    at_once = ("findings", "time_budget", "time_ledger", "topic_traffic", "traced", "transactions")
     whole = [name for name in SCHEMAS if name not in at_once]
     query = " union all ".join(f"select '{name}' as name, count(*) as n from {name}" for name in whole)
     assert main(["sql", CAPTURE, query, *little]) == 0
@@ -202,9 +203,7 @@ def test_rows_that_do_not_fit_are_counted_all(little: list[str], capsys: pytest.
     assert told.err == ""
 
 
-@pytest.mark.parametrize(
-    "name", ["findings", "time_budget", "time_ledger", "topic_traffic", "deliveries", "transactions"]
-)
+@pytest.mark.parametrize("name", ["findings", "time_budget", "time_ledger", "topic_traffic", "transactions"])
 def test_no_answer_comes_from_a_part_of_a_table(
     name: str, little: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +211,18 @@ def test_no_answer_comes_from_a_part_of_a_table(
     told = capsys.readouterr()
     assert (told.out, told.err.count("\n")) == ("", 1)
     assert told.err.startswith("kdissect: no answer from a part of a table: rows of the first ")
+
+
+def test_no_answer_comes_from_a_part_of_deliveries(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are left out where a single partition has more than there is room for."""
+    monkeypatch.setattr(delivery_shares, "GATHERED", 1)
+    monkeypatch.setattr(delivery_shares, "READING", 256_999_000)
+    assert main(["sql", CAPTURE, "select count(*) from deliveries", "--max-memory", "257MB"]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith("kdissect: no answer from a part of a table: the first record batches of each partition")
 
 
 def test_rows_that_were_left_out_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
