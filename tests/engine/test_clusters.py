@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import kdissect
+from kdissect.engine.extracts import delivery_shares
 from kdissect.tables.clusters import Clusters
 from kdissect.tables.declaration import TABLES
 from tests.conftest import CAPTURES
@@ -77,6 +78,18 @@ def test_two_clusters_in_one_capture_are_what_each_is_alone(pair: tuple[Path, Pa
     for name in ASKED:
         if name not in ABOUT_FILES:
             assert counted(both[name], without) == counted(first[name], without) + counted(second[name], without), name
+
+
+def test_deliveries_of_two_clusters_are_what_each_is_alone(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics, partitions and groups have the same names in both: their batches meet in one share."""
+    monkeypatch.setattr(delivery_shares, "GATHERED", 1)
+    alone = [kdissect.open(str(one)).table("deliveries").to_pylist() for one in pair]
+    both = kdissect.open([str(one) for one in pair]).table("deliveries").to_pylist()
+    assert alone[0]
+    assert {row["cluster"] for row in alone[0]} != {row["cluster"] for row in alone[1]}
+    assert counted(both, ()) == counted(alone[0], ()) + counted(alone[1], ())
 
 
 def test_a_filter_of_a_finding_selects_its_cluster(pair: tuple[Path, Path]) -> None:

@@ -50,9 +50,9 @@ def checked(by: Sequence[str], every: float | None = None) -> list[str]:
 def delivery_latency(deliveries: pa.Table, by: Sequence[str] = USUAL, every: float | None = None) -> pa.Table:
     """Counts and quantiles of deliveries, one row per group (and bucket of time).
 
-    `deliveries`: `columns_read` of it. `by`: any of DIMENSIONS; without "follower" those to followers do not count.
-    `every`: length of time buckets in seconds, by when the record batch was sent (where that is unknown, delivered);
-    column `at` is the bucket's begin, buckets without deliveries have no row.
+    `deliveries`: `columns_read` of it. `by`: any of DIMENSIONS; without "follower" deliveries to followers are left
+    out. `every`: length of time buckets in seconds, by when the record batch was sent (where that is unknown,
+    delivered); column `at` is the bucket's begin, buckets without deliveries have no row.
 
     Columns: those grouped by, `at`, deliveries, timed (those whose duration is known, of which the times are), records,
     p50_ms, p90_ms, p99_ms, p999_ms, max_ms, mean_ms (of delivery_ms), buffered_p50_ms, and `waited_for`: what most of
