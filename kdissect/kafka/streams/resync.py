@@ -423,13 +423,16 @@ def _by_headers(M: Words, b: Bytes, A: Bytes, connection: Connection, direction:
 
 @part
 def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> bool:
-    """Search one direction's window; True when frames were found (the other direction may then know more)."""
+    """Search one direction's window; True when requests were found, or the connection is now known to be Kafka (the
+    other direction may then know more). What lies behind a hole of the window is searched in the same call: no later
+    packet need come that would start another search."""
+    found = False
     final = control_at(M, CONTROL).final
     other = opposite(connection, direction)
     while direction.mode == Mode.SEARCH:
         _drop_gaps(M, direction)
         if direction.head < 0:
-            return False
+            return found
         n, stopped = gather(M, b, A, direction)
         at_start = direction.begun == 1 and direction.skipped == 0
         named = at_start or looks_sealed(A, connection, direction, n)
@@ -438,7 +441,7 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
             direction.begin16b = _first_bytes(A, st.SCRATCH + 8, n)
         if begins_sealed(M, A, connection, direction, n):
             seal(M, connection)
-            return False
+            return found
         full = n - st.SCRATCH >= st.WINDOW
         closed = stopped or final > Final.RUNNING
         side = -1
@@ -447,7 +450,7 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
         o = st.SCRATCH + direction.searched
         if side == 1 and connection.kafka == 0:
             if not (closed or full):
-                return False
+                return found
             if at_start and o < n and proved_by_responses(M, A, sk, direction, st.SCRATCH, n):
                 connection.kafka = 1
                 other.searched = 0
@@ -481,12 +484,12 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
                 verdict = REJECT
             if at_start and side == 0 and connection.kafka == 0:
                 ignore(M, connection)
-                return False
+                return found
             o += 1
         if stopped and side != 1 and not at_start and verdict != ACCEPT and waits < 0:
             verdict = _by_headers(M, b, A, connection, direction)
             if verdict == WAIT and final <= Final.RUNNING:
-                return False
+                return found
             o = st.SCRATCH
         if verdict == ACCEPT:
             if side != 1:
@@ -495,8 +498,7 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
                 connection.kafka = 1
                 other.searched = 0
             _adopt(M, b, A, connection, direction, o - st.SCRATCH)
-            if side != 1:
-                return True
+            found = found or side != 1
             continue
         if waits >= 0:
             # The first that waits stays; offsets behind it are tried again with more bytes, while that is affordable.
@@ -506,10 +508,10 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
                 _drop_before(M, direction, waits - st.SCRATCH)
                 again -= waits - st.SCRATCH
             direction.searched = again - st.SCRATCH
-            return False
+            return found
         if stopped and side < 0 and final <= Final.RUNNING and direction.window < st.WINDOW:
             # Perhaps responses: the other direction may soon tell.
-            return False
+            return found
         if stopped or final > Final.RUNNING:
             _drop_before(M, direction, n - st.SCRATCH)
             _drop_gaps(M, direction)
@@ -526,8 +528,8 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
         if connection.kafka == 0 and direction.skipped > enough:
             ignore(M, connection)
         if not (stopped or final > Final.RUNNING):
-            return False
-    return False
+            return found
+    return found
 
 
 @part
@@ -547,6 +549,7 @@ def settle(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direc
         return
     if found:
         _search(M, b, A, sk, connection, other)
+        _search(M, b, A, sk, connection, direction)  # what lies behind a hole
     elif undecided and connection.client == other.side and _search(M, b, A, sk, connection, other):
         _search(M, b, A, sk, connection, direction)
 
