@@ -37,6 +37,11 @@ SQUEEZED = 12
 SHOWN = 1 << 16
 """Bytes of a revealed key or value that a cell shows: escaped they take six times as many. Other formats have all."""
 UNKNOWN = "-"
+EMPTY = "[]"
+LINES = 1 << 12
+"""Rows that become text at a time: some MB."""
+DAY_END, CLOCK = (10, 11), (11, 26)
+"""Of an instant as Arrow writes it, `2026-11-21 02:36:05.000000Z`: the blank, and the time of day."""
 LEADING, ALWAYS = 2, 5
 """Columns before those that a question names (what a row is, when it was), and those that any terminal shows."""
 
@@ -186,7 +191,24 @@ def _aligned(
 
     stream.write(one(names))
     for batch in itertools.chain(first, source):
-        stream.write("".join(line(cut(row)) for row in _cells(batch, short)))
+        if width is None:
+            for first_row in range(0, batch.num_rows, LINES):
+                stream.write(_padded_lines(batch.slice(first_row, LINES), widths, right))
+        else:
+            stream.write("".join(line(cut(row)) for row in _cells(batch, short)))
+
+
+def _padded_lines(batch: pa.RecordBatch, widths: Sequence[int], right: Sequence[bool]) -> str:
+    """The rows of a batch, all columns in these widths, texts not cut."""
+    columns = [_padded(_texts(column), widths[i], right[i]) for i, column in enumerate(batch.columns)]
+    return "".join((" " * GAP).join(row).rstrip() + "\n" for row in zip(*columns, strict=True))
+
+
+def _padded(texts: Sequence[str], cells: int, right: bool) -> list[str]:
+    """Texts filled with blanks to so many terminal cells; a million of ASCII are filled without a call for each."""
+    if not all(map(str.isascii, texts)):
+        return [pad(text, cells, right=right) for text in texts]
+    return [text.rjust(cells) for text in texts] if right else [text.ljust(cells) for text in texts]
 
 
 def _cut_ids(
@@ -252,25 +274,36 @@ def _texts(column: pa.Array, short: bool = False) -> list[str]:
     """A column's values as text: times in UTC with microseconds (`short`: without their day), numbers of milliseconds
     to a microsecond, durations in the unit that fits, lists as JSON."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     kind = column.type
-    values = column.to_pylist()
-    if pa.types.is_timestamp(kind) and short:
-        return [UNKNOWN if v is None else f"{v:%H:%M:%S.%f}" for v in values]
+    if column.null_count == len(column):
+        return [UNKNOWN] * len(column)
+    texts = None
     if pa.types.is_timestamp(kind):
-        return [UNKNOWN if v is None else f"{v:%Y-%m-%dT%H:%M:%S.%f}Z" for v in values]
+        instants = column.cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.string())
+        texts = pc.utf8_slice_codeunits(instants, *CLOCK) if short else pc.utf8_replace_slice(instants, *DAY_END, "T")
+    elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        texts = column.cast(pa.string())
+    elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        texts = visible_column(column)
+    if texts is not None:
+        found: list[str] = texts.fill_null(UNKNOWN).to_pylist()
+        return found
+    values = column.to_pylist()
     if pa.types.is_duration(kind):
         return [words.milliseconds(None if v is None else v / timedelta(milliseconds=1)) for v in values]
     if pa.types.is_floating(kind):
         return [UNKNOWN if v is None else f"{v:.3f}" for v in values]
-    if pa.types.is_boolean(kind):
-        return [UNKNOWN if v is None else "true" if v else "false" for v in values]
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         return [UNKNOWN if v is None else _shown(v) for v in values]
     if pa.types.is_nested(kind):
         import json
 
-        return [UNKNOWN if v is None else visible(json.dumps(v, default=_plain, ensure_ascii=False)) for v in values]
+        return [
+            UNKNOWN if v is None else visible(json.dumps(v, default=_plain, ensure_ascii=False)) if v else EMPTY
+            for v in values
+        ]
     return [UNKNOWN if v is None else visible(str(v)) for v in values]
 
 
