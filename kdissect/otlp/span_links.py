@@ -62,9 +62,9 @@ class SpanLinks:
         """Produce requests whose records have one context."""
         if tables is None:
             return
-        for row in tables["connections"].to_pylist():
-            if row["group_id"] is not None:
-                self._groups[row["connection_id"]] = row["group_id"]
+        connections = tables["connections"]
+        grouped = connections.filter(connections["group_id"].is_valid())
+        self._groups.update(zip(grouped["connection_id"].to_pylist(), grouped["group_id"].to_pylist(), strict=True))
         traced = tables["traced"]
         sent = traced.filter(traced["produce_exchange_id"].is_valid())
         one_row = sent.group_by([*CONTEXT, "produce_exchange_id", "topic", "topic_id", "partition", "offset"])

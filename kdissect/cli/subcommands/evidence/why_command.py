@@ -64,7 +64,8 @@ def why(
         width = terminal.width()
         lines = calm_screen.list_findings(handles, target, width, local=local) if handles else []
         if all(quiet(one.row) for one in handles):
-            silences, gap = capture.analysis.silences(), capture.analysis.topic_gap()
+            silences = capture.analysis.silences()
+            gap = capture.analysis.topic_gap() if silences.num_rows else None  # as many exchanges leave silences
             unusual = calm_screen.nothing_found(silences, gap, target, width, local=local, quiet=bool(handles))
             lines += [*([Text()] if lines else []), *unusual]
         terminal.page(lines)

@@ -43,6 +43,8 @@ MOST_BYTES = 1 << 16
 ALL = 2**63 - 1
 LOT = 1 << 14
 """Connections that are finished at a time when the capture ends: some MB for their rows."""
+CACHED = 1 << 12
+"""Packets whose fields are written one after the other: half a megabyte, which stays in a processor's cache."""
 TOGETHER = 1 << 10
 """Connections that are driven at a time then, or when they come back with their bytes: 4 MB on the heap."""
 
@@ -355,16 +357,18 @@ class HalfOpen:
         firsts = np.cumsum(counts) - counts
         before = at - 1
         before[firsts] = np.where(state <= -2, -2 - state, -1)
-        packets = np.empty(n, PACKET_KIND)
-        for name, column in COLUMNS:
-            packets[name] = rows[:, column]
         speaks = rows[:, WIRE] > 0
-        packets["at"][~speaks] = 0
-        packets["view"] = self._coded(rows[:, VIEW])
-        packets["before"] = before
         said = np.cumsum(speaks)
         said += np.repeat(spoke - (said - speaks)[firsts], counts)
-        packets["count"] = np.arange(n) - np.repeat(firsts - had, counts) + 1 | said * SPOKE
+        fields = {name: rows[:, column] for name, column in COLUMNS}
+        fields["at"] = np.where(speaks, rows[:, AT], 0)
+        fields["view"] = self._coded(rows[:, VIEW])
+        fields["before"] = before
+        fields["count"] = np.arange(n) - np.repeat(firsts - had, counts) + 1 | said * SPOKE
+        packets = np.empty(n, PACKET_KIND)
+        for first in range(0, n, CACHED):
+            for name, values in fields.items():
+                packets[name][first : first + CACHED] = values[first : first + CACHED]
         lasts = firsts + counts - 1
         conn_of[rows[lasts, FLOW] >> 1] = -2 - at[lasts]
         self._note_payloads(at[speaks], rows[speaks])
