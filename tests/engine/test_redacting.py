@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import kdissect
+from kdissect.engine.extracts import checking
 from kdissect.problems import UsageError
 from tests.conftest import ROOT
 
@@ -327,3 +328,21 @@ def test_tshark_finds_every_checksum_right(name: str, redacted: Any) -> None:
     malformed = "_ws.malformed"
     assert read(redacted(name), *told) == read(CAPTURES / name, *told)
     assert read(redacted(name), malformed) == read(CAPTURES / name, malformed)
+
+
+def test_names_across_the_pieces_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The longest name that stands at a place is found, wherever pieces of the file end."""
+    data = b"...orders...orders-eu...payments..."
+    wanted = re.compile(b"orders-eu|payments|orders")
+    whole = {match[0]: match.start() for match in wanted.finditer(data)}
+    assert len(whole) == 3
+    for piece in range(1, len(data) + 1):
+        monkeypatch.setattr(checking, "PIECE", piece)
+        assert checking._find_names(io.BytesIO(data), wanted, len(b"orders-eu")) == whole
+
+
+def test_packets_that_differ() -> None:
+    before = np.frombuffer(b"hhabchhdefhhhhgh", np.uint8)
+    after = np.frombuffer(b"XXabcXXdeXXXXXXh", np.uint8)
+    at, size = np.array([2, 7, 12, 14]), np.array([3, 3, 0, 2])
+    assert checking._differ(before, after, at, size).tolist() == [False, True, False, True]
