@@ -24,7 +24,7 @@ from kdissect.kafka.exchanges.bodies import Type
 from kdissect.kernels.structs import width
 from kdissect.schema.library import Library
 from kdissect.tables.fetch_body_kernels import MOST_COMPARED, Named, Reading, Topic, read_bodies, reading_at
-from kdissect.tables.fetch_plans import plans
+from kdissect.tables.fetch_plans import SENDING, plan_at, plans
 from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, FetchRows
 from kdissect.tables.fetches import FETCH
 from kdissect.tables.produces import PRODUCE
@@ -91,7 +91,7 @@ class BodyReader:
     """Reads bodies before they are written out as columns. Of one thread; what it gives may be kept."""
 
     def __init__(self) -> None:
-        self._memory, self._rows = Lender(), Lender()
+        self._memory, self._rows, self._work = Lender(), Lender(), Lender()
         self._topics = np.empty((2 * MOST_TOPICS, width(Topic)), np.int64)
         self._text = np.empty(MOST_TEXT, np.uint8)
         self._named = np.empty((2 * MOST_COMPARED, width(Named)), np.int64)
@@ -120,22 +120,27 @@ class BodyReader:
         n, kind = len(begin) // 2, np.int64
         sent = [frozenset(wanted.get((PRODUCE, side)) or ()) for side in (0, 1)]
         sends = sent[0] > ACKS and all(SENDS[PRODUCE, side] >= paths for side, paths in enumerate(sent))
-        fetches, acks = self._memory.arrays([((n, FETCH_WIDTH), kind), ((n if sends or sent[0] == ACKS else 0,), kind)])
+        (fetches,) = self._memory.arrays([((n, FETCH_WIDTH), kind)])
+        acks = np.full(n if sends or sent[0] == ACKS else 0, NULL, kind)  # which rows of exchanges keep, alone
         partitions, rows = self._rows.arrays(
-            [((n + 1024, PARTITION_WIDTH), kind), ((n + 1024 if sends else 0, SENT_WIDTH), kind)]
+            [((n + 1024, PARTITION_WIDTH), kind), ((n // 4 + 1024 if sends else 0, SENT_WIDTH), kind)]
         )
-        acks[:] = NULL
         reading = reading_at(self._state, 0)
         if 2 * reading.topics > MOST_TOPICS or 2 * reading.text > MOST_TEXT:
             self._forget()
         reading.exchanges = reading.fetches = reading.partitions = reading.produces = reading.sent = 0
         reading.sends, reading.walked = sends, PLACES in (wanted[FETCH, 1] or ())
-        left, bodies = status.copy(), np.stack([begin, end, program])
+        (bodies,) = self._work.arrays([((3, 2 * n), kind)])
+        bodies[0], bodies[1], bodies[2] = begin, end, program
+        left = status.copy()
         while not read_bodies(
             s, bodies, left, self._plans, self._topics, self._text, self._named, fetches, partitions, rows, acks,
             self._state,
         ):  # fmt: skip
-            partitions, rows = _doubled(partitions), _doubled(rows)
+            if plan_at(self._plans, int(program[reading.exchanges])).kind == SENDING:
+                rows = _doubled(rows)
+            else:
+                partitions = _doubled(partitions)
         if not reading.fetches and not reading.produces:
             return status
         self._bodies = Bodies(

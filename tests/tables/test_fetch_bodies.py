@@ -384,6 +384,27 @@ def test_partitions_of_produces(version: int) -> None:
         assert found[row] == [[key[:2], key[2], *said] for key, said in expected.items()]
 
 
+def test_partitions_of_produces_are_more_than_there_is_room_for() -> None:
+    """Then there is more room."""
+    topic = ProduceRequest.TopicProduceData
+    parts = [topic.PartitionProduceData(version=8, index=number, records=None) for number in range(64)]
+    asked = ProduceRequest(
+        version=8, transactional_id=None, acks=1, timeout_ms=3,
+        topic_data=[topic(version=8, name="t", partition_data=parts)],
+    )  # fmt: skip
+    decoder, reader, n = Decoder({**WANTED, **fetch_bodies.SENDS}), BodyReader(), 50
+    body = encoded(asked)
+    ends = np.array([*range(len(body), (n + 1) * len(body), len(body)), *[0] * n], np.int64)
+    begins = np.maximum(ends - len(body), 0)
+    programs = np.array([*[decoder.table[0, 8, 0]] * n, *[-1] * n], np.int32)
+    decoder.decode(np.frombuffer(body * n, np.uint8), begins, ends, programs, aside=reader)
+    taken = reader.taken()
+    assert taken is not None
+    found = sent_of(taken.sent)
+    assert found["exchange"].tolist() == [row for row in range(n) for _ in range(64)]
+    assert found["partition"].tolist() == list(range(64)) * n
+
+
 def produce(version: int, chance: random.Random) -> ProduceRequest:
     topic = ProduceRequest.TopicProduceData
     part = topic.PartitionProduceData
