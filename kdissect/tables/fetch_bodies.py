@@ -91,7 +91,7 @@ class BodyReader:
     """Reads bodies before they are written out as columns. Of one thread; what it gives may be kept."""
 
     def __init__(self) -> None:
-        self._memory, self._rows, self._work = Lender(), Lender(), Lender()
+        self._memory, self._rows = Lender(), Lender()
         self._topics = np.empty((2 * MOST_TOPICS, width(Topic)), np.int64)
         self._text = np.empty(MOST_TEXT, np.uint8)
         self._named = np.empty((2 * MOST_COMPARED, width(Named)), np.int64)
@@ -130,9 +130,7 @@ class BodyReader:
             self._forget()
         reading.exchanges = reading.fetches = reading.partitions = reading.produces = reading.sent = 0
         reading.sends, reading.walked = sends, PLACES in (wanted[FETCH, 1] or ())
-        (bodies,) = self._work.arrays([((3, 2 * n), kind)])
-        bodies[0], bodies[1], bodies[2] = begin, end, program
-        left = status.copy()
+        left, bodies = status.copy(), np.stack([begin, end, program])
         while not read_bodies(
             s, bodies, left, self._plans, self._topics, self._text, self._named, fetches, partitions, rows, acks,
             self._state,
