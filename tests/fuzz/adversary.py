@@ -41,6 +41,8 @@ HEADERS = 54
 """Bytes of a packet of these recordings before its payload."""
 PACKETS = 200
 """Of a recording."""
+INTERRUPTED = 130
+"""Exit code of a command that Ctrl-C ended."""
 HOSTILE = (
     "\x1b[2J",
     "\x1b]0;x\x07",
@@ -226,6 +228,8 @@ def run(line: list[str]) -> tuple[int, str]:
     shown, told = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(told):
         code = command_line(line)
+    if code == INTERRUPTED:  # by whoever runs the campaign: it found nothing
+        raise KeyboardInterrupt
     shown.flush()
     return code, shown.buffer.getvalue().decode("utf-8", "replace") + told.getvalue()  # type: ignore[attr-defined]
 

@@ -74,6 +74,12 @@ def test_a_killed_campaign_has_kept_its_seeds(monkeypatch: pytest.MonkeyPatch, t
     assert adversary.found_seeds() == [1, 2]
 
 
+def test_an_interrupted_campaign_found_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(adversary, "command_line", lambda line: adversary.INTERRUPTED)
+    with pytest.raises(KeyboardInterrupt):
+        found(adversary.mutant, tmp_path)
+
+
 def test_it_finds_invented_exchanges() -> None:
     ends = frozenset({("a", 1), ("b", 2)})
     real = frozenset({(ends, "Fetch", 7), (ends, "Metadata", 8)})
