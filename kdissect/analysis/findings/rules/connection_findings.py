@@ -382,7 +382,7 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     again = np.nan_to_num(reals(exchanges, "request_resent_ms")) + np.nan_to_num(reals(exchanges, "response_resent_ms"))
     rows = np.flatnonzero(again > 0)
     if not len(rows):
-        return []
+        return _losses_of_hosts(tables, set())
     some, waited = exchanges.take(pa.array(rows)), again[rows]
     ended = np.maximum(times(some, "response_first_at"), times(some, "response_last_at"))
     groups, every = group(some, ["client_id", "broker"]), group(connections, ["client_id", "broker"])
