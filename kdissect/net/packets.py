@@ -19,7 +19,7 @@ from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import be16, be32, fetch
 from kdissect.net import headers as hd
 from kdissect.net.headers import Bytes, Int, ip_header, is_tunnel, link_layer, tunnel_port, under_ethertype
-from kdissect.net.segment import DSACK, SAME_HOST, segment_at
+from kdissect.net.segment import DSACK, ECHO_BITS, SAME_HOST, STAMP_BITS, segment_at
 
 # Kinds of packets counted.
 TCP, UDP, ICMP, OTHER_IP, NOT_IP, FRAGMENT, CUT, MALFORMED, UNDECODED, BY_SCAPY, FILTERED, REJOINED = range(12)
@@ -57,6 +57,7 @@ AHEAD = 8
 LOWEST = -(1 << 63)
 STAMPED = 0x0101080A
 """Two no-operations, then the option of timestamps and its length: how nearly all stacks lay them out."""
+ECHO = (1 << ECHO_BITS) - 1
 MAPPED = 0xFFFF << 32
 """The high half of an IPv4-mapped address's low word (::ffff:0:0/96)."""
 
@@ -339,6 +340,6 @@ def take_apart(
         segment.viewpoint = view
         segment.stamp = 0
         if length >= 32 and data - p >= 32 and be32(b, p + 20) == STAMPED:
-            segment.stamp = be32(b, p + 24) + 1
+            segment.stamp = be32(b, p + 24) + 1 | (be32(b, p + 28) & ECHO) << STAMP_BITS
         n += 1
     return packets.shape[0], n, no, DONE

@@ -34,7 +34,8 @@ class Segment:
     """Where and how the packet was seen: a fingerprint of interface, VLANs and tunnels; 0 for the first interface and
     plain IP. Copies of one packet with different ones were captured at different places."""
     stamp: int
-    """1 more than the TCP timestamp (TSval, RFC 7323) where options are laid out as nearly all are, else 0."""
+    """1 more than the TCP timestamp (TSval, RFC 7323) where options are laid out as nearly all are, else 0; above its
+    33 bits the low 30 of the timestamp that it echoes (TSecr)."""
 
 
 segment_at = view(Segment)
@@ -45,6 +46,8 @@ DSACK = 1 << 40
 """Of FLAGS: the acknowledgement says that bytes came twice (D-SACK, RFC 2883)."""
 SAME_HOST = 1 << 41
 """Of FLAGS: both ends have the same address."""
+STAMP_BITS, ECHO_BITS = 33, 30
+"""Of STAMP: widths of the timestamp and of what is kept of the echo."""
 FIN, SYN, RST, PSH, ACK_FLAG = 1, 2, 4, 8, 16
 WINDOW_SHIFT, IPID_SHIFT, SCALE_SHIFT, MSS_SHIFT = 8, 24, 40, 48
 FILE_SHIFT = 40

@@ -15,7 +15,7 @@ The rules, per direction:
   packets; holes that were acknowledged at the same time wait together), or more than AHEAD_SEGMENTS or AHEAD_BYTES
   wait behind it. Then the hole is an event of known length.
   These limits look at the connection's own packets only, so the result does not depend on what else is in the
-  capture.
+  capture. A node keeps what was known of its segment when it came and when it was acknowledged (`Arrival`).
 - A segment further ahead than MAX_AHEAD is believed only when the next one continues it, or the other side
   acknowledged as much: one forged or damaged sequence number must not cost a stream.
 
@@ -26,11 +26,11 @@ from __future__ import annotations
 
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Int, Words
-from kdissect.net.segment import ACK_FLAG, FIN, MSS_SHIFT, RST, SAME_HOST, SYN, Segment
+from kdissect.net.segment import ACK_FLAG, DSACK, FIN, MSS_SHIFT, RST, SAME_HOST, SYN, Segment
 from kdissect.tcp import layout as tl
 from kdissect.tcp.layout import Connection, Direction, End, Final, control_at, node_at, outgoing_at
 from kdissect.tcp.one_way import note_delay
-from kdissect.tcp.roundtrip import acknowledged, doubted, sent, sent_again
+from kdissect.tcp.roundtrip import acknowledged, doubted, lost_by_copies, proof_of_silence, sent, sent_again
 
 DUPLICATE_NS = 100_000_000
 """A second copy with the same non-zero IP id, where ids do not count up: capture points of one host see it within
@@ -224,6 +224,12 @@ def _news(M: Words, packet: Segment, connection: Connection, direction: Directio
 
 
 @part
+def bareness(packet: Segment) -> Int:
+    """The `bare` of the acknowledgement that a packet carries."""
+    return 2 if packet.flags & DSACK != 0 else 1 if packet.wire == 0 else 0
+
+
+@part
 def observe(packet: Segment, connection: Connection, direction: Direction) -> None:
     """Counters, zero windows and round trips of one packet of a direction."""
     direction.packets += 1
@@ -245,7 +251,7 @@ def observe(packet: Segment, connection: Connection, direction: Direction) -> No
         if acked - other.next <= MAX_AHEAD and (other.acked == tl.NULL or acked > other.acked):
             other.acked = acked
             if packet.flags & RST == 0 and packet.time != 0:
-                acknowledged(connection, other, acked, packet.time, packet.wire == 0)
+                acknowledged(packet, connection, other, acked)
     if packet.flags & SYN and packet.flags & RST == 0 and packet.time != 0:
         if direction.sent == 0 and direction.acked == tl.NULL:
             sent(direction, direction.next, packet.time)
@@ -254,8 +260,12 @@ def observe(packet: Segment, connection: Connection, direction: Direction) -> No
 
 
 @part
-def _wait(M: Words, packet: Segment, direction: Direction, position: Int, at: Int, captured: Int, wire: Int) -> Int:
+def _wait(
+    M: Words, packet: Segment, connection: Connection, direction: Direction, position: Int, at: Int, captured: Int,
+    wire: Int,
+) -> Int:  # fmt: skip
     """Put what is new of a segment among those that wait; returns how many bytes were new."""
+    other = opposite(connection, direction)
     end = position + wire
     begin = position
     new = 0
@@ -288,6 +298,11 @@ def _wait(M: Words, packet: Segment, direction: Direction, position: Int, at: In
         node.packet = packet.packet
         node.position = position
         node.next = place
+        node.hole_since = node_at(M, place).time if place >= 0 and position > direction.next else tl.NULL
+        node.arrival.rise = direction.rise
+        node.arrival.floor = other.floor if direction.unsettled == 0 else -1
+        node.arrival.floor_kind = other.floor_kind
+        node.arrival.acked = tl.NULL
         if before >= 0:
             node_at(M, before).next = fresh
         else:
@@ -353,7 +368,9 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
         direction.highest_time = packet.time
         sent(direction, end, packet.time)
     elif not elsewhere:
-        if packet.time - direction.highest_time <= FILLED_LATE_NS:
+        if not _news(M, packet, connection, direction):
+            sent_again(direction, position, packet.time)
+        elif packet.time - direction.highest_time <= FILLED_LATE_NS:
             direction.out_of_order += 1
             doubted(direction, position)
         else:
@@ -373,10 +390,29 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
     elif position == expected:
         direction.filled_at = packet.time
         direction.filled_from = direction.ahead_since
-    new = _wait(M, packet, direction, position, at, captured, wire)
+    new = _wait(M, packet, connection, direction, position, at, captured, wire)
     if not elsewhere:
         direction.retransmitted += wire - new
     return False
+
+
+@part
+def segments_acknowledged(M: Words, packet: Segment, connection: Connection, direction: Direction) -> None:
+    """Notes of the segments of a direction that wait behind a hole when they were acknowledged: by a packet of the
+    other one, which is observed already."""
+    place = direction.ahead_head
+    while place >= 0:
+        node = node_at(M, place)
+        end = node.position + (node.length >> 32)
+        if end > direction.acked:
+            break
+        arrival = node.arrival
+        if arrival.acked == tl.NULL:
+            arrival.acked = packet.time - opposite(connection, direction).rise
+            arrival.bare = bareness(packet)
+            arrival.proof = proof_of_silence(packet, connection, direction, node.time)
+            arrival.resent = 0 if arrival.bare == 2 else lost_by_copies(direction, node.time, end, arrival.acked)
+        place = node.next
 
 
 @part
@@ -397,6 +433,10 @@ def ready(M: Words, direction: Direction) -> bool:
     out.wire = node.length >> 32
     out.time = node.time
     out.packet = node.packet
+    out.arrival = node.arrival
+    if node.hole_since != tl.NULL:
+        direction.filled_at = node.time
+        direction.filled_from = node.hole_since
     direction.ahead -= 1
     direction.ahead_bytes -= out.wire
     direction.next = node.position + out.wire

@@ -37,6 +37,8 @@ TICK = 16
 SENT = 8
 """Segments in flight whose acknowledgement is timed."""
 COPIES = 4
+STAMPS = 8
+"""Timestamps remembered per direction: an echo of another one is that of a packet that was not captured."""
 ROUNDS = 6
 """Round trips of a connection that are told apart, for their median."""
 
@@ -172,6 +174,25 @@ class Clock:
 
 
 @struct
+class Arrival:
+    """What was known of a segment when it came, and was acknowledged, that waits behind a hole."""
+
+    rise: int
+    """How much longer than the fastest it was on its way, ns."""
+    floor: int
+    """Round trip of the other direction's bytes then, ns, -1 unknown, or that of now holds: the stream was met in its
+    middle, and its first bytes may still come."""
+    floor_kind: int
+    """How that was found."""
+    acked: int
+    """When it was acknowledged, NULL not yet."""
+    bare: int
+    """As of a request (`kdissect.kafka.streams.state`), here and below."""
+    proof: int
+    resent: int
+
+
+@struct
 class Direction:
     """One direction of a connection."""
 
@@ -254,11 +275,17 @@ class Direction:
     """When the latest hole was filled, NULL never."""
     filled_from: int
     """Since when it had been known."""
+    waited: Arrival
+    """Of the segment that is read now, if it waited behind a hole; else its `acked` is NULL."""
     lost_segments: int
     rise: int
     """How much longer than the fastest the latest packet was on its way here, ns, 0 where that is not known."""
     first_rise: int
     """The same of the packet that brought the current frame's first byte."""
+    stamps: Annotated[list[int], STAMPS]
+    """Timestamps of the latest packets, their low 30 bits and 1 more, each once; 0: the place is free."""
+    stamp_turn: int
+    """Which of them is the next to be forgotten."""
     clock: Clock
     closed_at: int
     """When the direction sent its first FIN or RST, NULL not yet."""
@@ -400,6 +427,24 @@ class Connection:
 
 
 @struct
+class Way:
+    """What was known of the way of a response when it came (a frame of the direction from the broker)."""
+
+    rise: int
+    """How much longer than the fastest the packet of its first byte was on its way, ns."""
+    last_rise: int
+    """The same of its last byte."""
+    floor: int
+    """Round trip of the requests' direction, ns, -1 unknown."""
+    floor_kind: int
+    """How that was found."""
+    first_hole: int
+    """When later bytes than its first had come, NULL where it filled no hole."""
+    last_hole: int
+    """The same of its last byte."""
+
+
+@struct
 class Node:
     """A piece of a stream."""
 
@@ -410,6 +455,10 @@ class Node:
     packet: int
     position: int
     """Stream position (segments that wait behind a hole), or 1 where a segment begins (pieces of a search window)."""
+    hole_since: int
+    """Of a segment that waits behind a hole, and filled another one: when bytes behind it had come, else NULL."""
+    arrival: Arrival
+    """Of a segment that waits behind a hole."""
 
 
 @struct
@@ -465,6 +514,8 @@ class Outgoing:
     wire: int
     time: int
     packet: int
+    arrival: Arrival
+    """Of a segment that waited."""
 
 
 @struct

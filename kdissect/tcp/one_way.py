@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Int
-from kdissect.net.segment import RST, SYN, Segment
-from kdissect.tcp.layout import NULL, Clock, Connection, Direction
+from kdissect.net.segment import ECHO_BITS, RST, STAMP_BITS, SYN, Segment
+from kdissect.tcp.layout import NULL, STAMPS, Clock, Connection, Direction
 
 LEARN_NS = 300_000_000
 WINDOW_NS = 4_000_000_000
@@ -36,6 +36,7 @@ FREE_PPM, KNOWN_PPM, CLOCK_PPM = 100, 20, 150
 SLACK_NS = 500_000
 FEW = 4
 MILLION = 1_000_000
+STAMP_MASK, ECHO_MASK = (1 << STAMP_BITS) - 1, (1 << ECHO_BITS) - 1
 OFF = -1
 """Of `tick`: nothing can be known."""
 
@@ -56,14 +57,44 @@ def _tick_of(time: Int, stamps: Int) -> Int:
 
 
 @part
+def _note_stamp(packet: Segment, direction: Direction) -> None:
+    """Remembers a packet's timestamp."""
+    stamp = (packet.stamp - 1 & ECHO_MASK) + 1
+    before = (direction.stamp_turn - 1) % STAMPS
+    if packet.stamp == 0 or packet.flags & RST or direction.stamps[before] == stamp:
+        return
+    direction.stamps[direction.stamp_turn] = stamp
+    direction.stamp_turn = (direction.stamp_turn + 1) % STAMPS
+
+
+@part
+def echoes_unseen(packet: Segment, direction: Direction) -> bool:
+    """Whether a packet echoes a timestamp of the other direction (`direction`) that is later than one of its latest and
+    none of them: a packet of that direction arrived, and was not captured (RFC 7323, section 4.3)."""
+    echo = packet.stamp >> STAMP_BITS
+    if echo == 0:
+        return False
+    later = False
+    for q in range(STAMPS):
+        if direction.stamps[q] == 0:
+            continue
+        apart = (echo + 1 - direction.stamps[q]) & ECHO_MASK
+        if apart == 0:
+            return False
+        later |= apart < (ECHO_MASK + 1) // 2
+    return later
+
+
+@part
 def note_delay(packet: Segment, connection: Connection, direction: Direction) -> None:
     """Sets `rise` of a direction by one of its packets."""
     direction.rise = 0
+    _note_stamp(packet, direction)
     if packet.stamp == 0 or packet.time == 0 or packet.flags & (SYN | RST) or connection.same_host == 1:
         return
     if direction.clock.tick == OFF:
         return
-    rise = _advance(direction.clock, packet.time, packet.stamp - 1)
+    rise = _advance(direction.clock, packet.time, (packet.stamp & STAMP_MASK) - 1)
     other = connection.directions[1 - direction.side].clock
     apart = rise - other.over
     direction.clock.over = rise

@@ -8,8 +8,9 @@ window blames the broker for a network that became slow. So the floor falls at o
   bytes that came within LOCAL_NS, or the second of two within FRESH_NS that agree, or, as an upper bound, any that took
   longer than PROOF_NS.
 - A sample is the time from the newest segment that is acknowledged to its acknowledgement. None where a segment that
-  is acknowledged was sent twice (Karn; RFC 6298, section 3), nor for an acknowledgement inside a segment. Of a SYN that
-  was sent again it is the time from the last copy: whichever was answered, the round trip is not less.
+  is acknowledged was sent twice (Karn; RFC 6298, section 3), nor for an acknowledgement inside a segment, nor a lower
+  one where the acknowledgement echoes the timestamp of a copy that was not captured (RFC 3522). Of a SYN that was sent
+  again it is the time from the last copy: whichever was answered, the round trip is not less.
 - A sample that is not above the floor is the floor.
 - A receiver acknowledges after its delayed-acknowledgement timer at the latest, whatever the application does: 40 ms in
   Linux, and a busy host's lateness. A sample of more than the floor and PROOF_NS is the network. The floor rises to
@@ -34,7 +35,8 @@ acknowledgement's packet took beyond the least is left out of its sample and of 
 response's first packet took beyond the least is added to the exchange's share.
 
 It is unknown where a request stays unacknowledged for so long and nothing proves why, and where a copy of it may be
-missing from the capture.
+missing from the capture: its acknowledgement echoes a timestamp that no packet had which was captured (RFC 7323,
+section 4.3), later than a copy can be needed.
 
 It is at most the time between request and response.
 """
@@ -45,7 +47,9 @@ import enum
 
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Int
-from kdissect.tcp.layout import COPIES, ID_STEPS, NULL, ROUNDS, SENT, Connection, Direction
+from kdissect.net.segment import Segment
+from kdissect.tcp.layout import COPIES, ID_STEPS, NULL, ROUNDS, SENT, Connection, Direction, Way
+from kdissect.tcp.one_way import echoes_unseen
 
 
 class Found(enum.IntEnum):
@@ -71,8 +75,9 @@ class Proof(enum.IntEnum):
     SAME_HOST = 2
     """Nothing, and there is no network: both ends are on one host."""
     COPY_LOST = 3
-    """Nothing, and nor do copies of the request: on a connection that sent segments again, a packet of its direction
-    was not captured meanwhile, or acknowledgements were removed."""
+    """Nothing, and nor do copies of the request: a packet of its direction was not captured meanwhile, as the timestamp
+    says that the acknowledgement echoes, or, on a connection that sent segments again, as IP ids say, or as
+    acknowledgements were removed."""
 
 
 PROOF_NS = 60_000_000
@@ -122,13 +127,18 @@ def doubted(direction: Direction, position: Int) -> None:
 
 
 @part
-def proof_of_silence(connection: Connection, direction: Direction, since: Int) -> Int:
-    """What it proves when bytes of a direction that were sent at `since` are acknowledged late only now: a `Proof`."""
+def proof_of_silence(packet: Segment, connection: Connection, direction: Direction, since: Int) -> Int:
+    """What it proves when bytes of a direction that were sent at `since` are acknowledged late only now, by a packet: a
+    `Proof`."""
     other = connection.directions[1 - direction.side]
+    trip = max(direction.floor, 0) * 9 // 10
+    copied = since != NULL and packet.time - since > trip + max(trip, PROBE_NS)  # a copy of it can have been needed
+    if copied and direction.bares > 0 and echoes_unseen(packet, direction):
+        return Proof.COPY_LOST
     removed = other.gap_at > since and other.bares + direction.bares == 0
     if direction.lost_segments > 0 and (direction.gap_at > since or removed):
         return Proof.COPY_LOST
-    if _on_one_host(connection, direction):
+    if _on_one_host(connection, direction.floor):
         return Proof.SAME_HOST
     again = direction.copies > 0 and direction.copy_at[(direction.copies - 1) % COPIES] > since
     if again or (other.ident >> 16 == ID_STEPS and other.gap_at <= since):
@@ -138,13 +148,14 @@ def proof_of_silence(connection: Connection, direction: Direction, since: Int) -
 
 
 @part
-def _on_one_host(connection: Connection, direction: Direction) -> bool:
-    return connection.same_host == 1 and direction.floor <= LOCAL_NS
+def _on_one_host(connection: Connection, floor: Int) -> bool:
+    return connection.same_host == 1 and floor <= LOCAL_NS
 
 
 @part
-def acknowledged(connection: Connection, direction: Direction, acked: Int, time: Int, bare: bool) -> None:
-    """Bytes of a direction up to the position `acked` are acknowledged, for the first time."""
+def acknowledged(packet: Segment, connection: Connection, direction: Direction, acked: Int) -> None:
+    """Bytes of a direction up to the position `acked` are acknowledged by a packet, for the first time."""
+    time, bare = packet.time, packet.wire == 0
     n = direction.sent
     k = 0
     doubtful = False
@@ -165,16 +176,18 @@ def acknowledged(connection: Connection, direction: Direction, acked: Int, time:
     if doubtful and opening and direction.floor < 0 and direction.copies > 0:
         trip = time - direction.copy_at[(direction.copies - 1) % COPIES]
         doubtful = False
-    if exact and not doubtful and trip >= 0:
-        trip = max(trip - arrived_late, 0)
+    trip = max(trip - arrived_late, 0) if trip >= 0 else trip
+    lowers = direction.floor < 0 or trip <= direction.floor
+    if exact and not doubtful and trip >= 0 and not (lowers and echoes_unseen(packet, direction)):
         proof = Proof.LATE
         if trip - PROOF_NS > max(direction.floor, 0):
             direction.late_run += 1
-            proof = proof_of_silence(connection, direction, since)
+            proof = proof_of_silence(packet, connection, direction, since)
             direction.late += (proof == Proof.NONE or proof == Proof.COPY_LOST) and not bare
         else:
             direction.late_run = 0
-        _sample(direction, trip, bare, opening, proof == Proof.LATE)
+        if trip <= LOCAL_NS or direction.floor < 0 or not _on_one_host(connection, direction.floor):
+            _sample(direction, trip, bare, opening, proof == Proof.LATE)
 
 
 @part
@@ -279,19 +292,17 @@ def _nearest(connection: Connection) -> tuple[Int, Int]:
 @part
 def network_share(
     connection: Connection, direction: Direction, asked: Int, answered: Int, acked: Int, bare: Int, proof: Int,
-    resent: Int, hole_since: Int, rise: Int,
+    resent: Int, way: Way,
 ) -> tuple[Int, Int]:  # fmt: skip
     """What the network took between a request's last byte (`asked`) and its response's first (`answered`), ns and a
     `Found`; -1, -1 where that is not known.
 
     `direction`: that of requests. `acked`: when the request was acknowledged, NULL not seen, `bare`: 1 without bytes, 2
-    with a D-SACK, `proof`: what it proves if that was late. `resent`: of `lost_by_copies`. `hole_since`: when later
-    bytes than the response's first had come, NULL where it filled no hole. `rise`: what its packet was longer on its
-    way here than the fastest.
+    with a D-SACK, `proof`: what it proves if that was late. `resent`: of `lost_by_copies`. `way`: of the response.
     """
-    floor = direction.floor
+    floor = way.floor
     share = max(floor, 0)
-    kind = direction.floor_kind if floor >= 0 else -1
+    kind = way.floor_kind if floor >= 0 else -1
     if acked != NULL and acked >= asked:
         silence = acked - asked
         if resent > 0:
@@ -307,14 +318,14 @@ def network_share(
         elif resent == 0 and bare == 0 and floor >= 0:
             work = max(silence - floor, 0)
             direction.work = work if direction.work < 0 else direction.work + (work - direction.work) // 8
-    if hole_since != NULL and answered > asked:
-        share += answered - max(hole_since, asked)
+    if way.first_hole != NULL and answered > asked:
+        share += answered - max(way.first_hole, asked)
         kind = Found.RESENT
     if kind < 0 or (floor < 0 and kind == Found.RESENT):
         return -1, -1
-    share += rise
-    if rise > 0 and (kind == Found.HANDSHAKE or kind == Found.ACK):
+    share += way.rise
+    if way.rise > 0 and (kind == Found.HANDSHAKE or kind == Found.ACK):
         kind = Found.TIMESTAMPS
-    if _on_one_host(connection, direction):
+    if _on_one_host(connection, floor):
         share = min(share, LOCAL_NS)
     return max(min(share, answered - asked), 0), kind

@@ -25,13 +25,15 @@ class Wire:
     counts: bool = True
     """Whether hosts count up IP ids."""
     stamps: bool = False
-    """Whether packets have TCP timestamps, of 1 ms."""
+    """Whether packets have TCP timestamps, of 1 ms, and echo the latest one of the other side."""
     slower: float = 0.0
     """What packets of the broker take longer on their way than their timestamps say, ms."""
     packets: list[tuple[int, bytes]] = field(default_factory=list)
     said: list[bytes] = field(default_factory=lambda: [b"", b""])
     sent: list[int] = field(default_factory=lambda: [0, 0])
     """Packets of each side, which its host counts in their IP ids."""
+    stamped: list[int] = field(default_factory=lambda: [0, 0])
+    """The latest timestamp of each side."""
 
     def packet(self, ms: float, side: int, at: int, data: bytes, acked: int, flags: int = ACK) -> None:
         """A packet of `side` seen `ms` after START: `data` stands at `at` of its stream, `acked` bytes of the other are
@@ -42,7 +44,8 @@ class Wire:
         options = b""
         if self.stamps:
             late = self.slower if side == BROKER else 0
-            options = struct.pack(">BBBBII", 1, 1, 8, 10, 7_000_000 + int(ms - late), 0)
+            self.stamped[side] = 7_000_000 + int(ms - late)
+            options = struct.pack(">BBBBII", 1, 1, 8, 10, self.stamped[side], self.stamped[1 - side])
         head = (5 + len(options) // 4) << 4
         tcp = struct.pack(">HHIIBBHHH", here[1], there[1], *numbers, head, flags, 65535, 0, 0) + options + data
         ip = (
@@ -87,6 +90,10 @@ class Wire:
         data = api_versions_response(len(self.said[BROKER]) // size)
         self.packet(ms, BROKER, len(self.said[BROKER]), data, len(self.said[CLIENT]))
         self.said[BROKER] += data
+
+    def uncaptured(self) -> None:
+        """The last packet was not captured."""
+        self.packets.pop()
 
     def table(self, name: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = kdissect.open(io.BytesIO(pcap(self.packets))).table(name).to_pylist()
@@ -328,3 +335,147 @@ def test_a_clock_that_is_set_is_no_network() -> None:
         wire.answer(50 * n + 15)
     wire.packets = [(at + 50 * MS if at > START + 1000 * MS else at, data) for at, data in wire.packets]
     assert {row["network_kind"] for row in wire.table("exchanges")} == {"handshake"}
+
+
+def test_a_request_behind_a_hole_keeps_what_it_was_acknowledged_by() -> None:
+    """A request before it was not captured: it waits, while it is sent again and acknowledged."""
+    wire = Wire()
+    wire.begin()
+    wire.ask(100)
+    wire.uncaptured()
+    wire.answer(101)
+    wire.ask(200)
+    wire.again(450)
+    wire.answer(455)
+    row = next(row for row in wire.table("exchanges") if row["correlation_id"] == 4)
+    assert (row["network_ms"], row["network_kind"]) == (250.4, "resent")
+    assert row["request_resent_ms"] == 250
+    assert row["broker_ms"] == pytest.approx(4.6)
+
+
+def test_an_answer_behind_a_hole_keeps_the_round_trip_and_the_way_of_then() -> None:
+    """An answer before it was not captured. Afterwards, while it still waits, the network becomes faster."""
+    wire = Wire(stamps=True)
+    wire.handshake(10)
+    for n in range(20):
+        wire.ask(50 * n + 20)
+        wire.answer(50 * n + 35)
+    wire.ask(1100)
+    wire.answer(1115)
+    wire.uncaptured()
+    wire.ask(1150)
+    wire.answer(1165)
+    wire.slower = 20
+    wire.ask(1200)
+    wire.answer(1235)
+    wire.slower = 0
+    for n in range(30):
+        wire.ask(1300 + 50 * n)
+        wire.bare(1302 + 50 * n)
+        wire.answer(1315 + 50 * n)
+    row = next(row for row in wire.table("exchanges") if row["latency_ms"] == 35)
+    assert row["network_kind"] == "timestamps"
+    assert row["network_ms"] == pytest.approx(30, abs=1.1)
+    assert row["network_down_ms"] == pytest.approx(20, abs=1.1)
+
+
+def test_an_answer_that_fills_a_hole_behind_another_one() -> None:
+    """The answer before it was not captured; its own first copy was lost, and the next one came before the second."""
+    wire = Wire()
+    wire.begin()
+    wire.ask(10)
+    wire.answer(11)
+    wire.uncaptured()
+    wire.ask(20)
+    wire.answer(21)
+    wire.ask(100)
+    wire.ask(101)
+    size = len(api_versions_response(0))
+    at = len(wire.said[BROKER])
+    first, second = (api_versions_response(n) for n in (5, 6))
+    wire.packet(105, BROKER, at + size, second, len(wire.said[CLIENT]))
+    wire.packet(305, BROKER, at, first, len(wire.said[CLIENT]))
+    wire.said[BROKER] += first + second
+    row = next(row for row in wire.table("exchanges") if row["correlation_id"] == 5)
+    assert (row["network_ms"], row["network_kind"]) == (200.4, "resent")
+
+
+def test_an_echo_of_a_copy_that_was_not_captured_proves_that_one_is_missing() -> None:
+    """The answer echoes the timestamp of the request's copy: whether the network or the broker took so long is not
+    known. Where it echoes that of the request itself, the broker did."""
+    wire, plain = Wire(stamps=True), Wire(stamps=True)
+    for one in (wire, plain):
+        one.begin()
+        one.ask(100)
+    wire.again(120)
+    wire.uncaptured()
+    for one in (wire, plain):
+        one.answer(125)
+    assert wire.shares()[-1] == (None, None, 25)
+    assert plain.shares()[-1] == (0.4, "handshake", 24.6)
+
+
+def test_answers_in_one_packet_do_not_wait_for_one_another_behind_a_hole() -> None:
+    """Requests wait behind one that was not captured, and their answers for them: the second answer, of the same
+    packet, did not come before the first."""
+    wire = Wire()
+    wire.begin()
+    wire.ask(100)
+    wire.uncaptured()
+    wire.answer(101)
+    wire.ask(200)
+    wire.bare(200.4)
+    wire.ask(300)
+    wire.bare(300.4)
+    both = b"".join(api_versions_response(n) for n in (4, 5))
+    wire.packet(700, BROKER, len(wire.said[BROKER]), both, len(wire.said[CLIENT]))
+    wire.said[BROKER] += both
+    row = next(row for row in wire.table("exchanges") if row["correlation_id"] == 4)
+    assert row["queued_ms"] == 0
+    assert row["broker_ms"] == pytest.approx(499.6)
+
+
+def test_a_run_of_bare_acknowledgements_raises_nothing_on_one_host() -> None:
+    wire = Wire(broker=b"\x0a\0\0\1")
+    wire.handshake(0.4)
+    for n in range(10):
+        wire.ask(100 * n + 10)
+        wire.bare(100 * n + 15)
+        wire.answer(100 * n + 30)
+    assert wire.shares()[-1] == (0.4, "handshake", 19.6)
+
+
+def test_a_copy_next_to_a_hole_is_no_packet_out_of_order() -> None:
+    """Bytes that wait behind a hole are sent again, shortly after later ones: that is a copy."""
+    wire = Wire()
+    wire.begin()
+    wire.ask(100)
+    wire.uncaptured()
+    wire.answer(101)
+    wire.ask(200)
+    size = len(api_versions_request(0))
+    at, data = len(wire.said[CLIENT]) - size, wire.said[CLIENT][-size:]
+    wire.ask(220)
+    wire.packet(220.5, CLIENT, at, data, len(wire.said[BROKER]))
+    wire.answer(225)
+    row = next(row for row in wire.table("exchanges") if row["correlation_id"] == 4)
+    assert (row["network_ms"], row["network_kind"]) == (pytest.approx(20.9), "resent")
+
+
+def test_an_acknowledgement_of_a_copy_that_was_not_captured_is_no_sample() -> None:
+    """At the broker: its first answer was not captured, the second one was, and the next request comes soon after that.
+    It echoes the first one's timestamp."""
+    wire = Wire(stamps=True)
+    wire.packet(0, CLIENT, -1, b"", 0, SYN)
+    wire.packet(0.01, BROKER, -1, b"", 0, SYN | ACK)
+    wire.packet(40, CLIENT, 0, b"", 0)
+    wire.ask(50)
+    wire.answer(55)
+    wire.uncaptured()
+    echoed = wire.stamped[BROKER]
+    size = len(api_versions_response(0))
+    wire.packet(280, BROKER, len(wire.said[BROKER]) - size, wire.said[BROKER][-size:], len(wire.said[CLIENT]))
+    wire.stamped[BROKER] = echoed
+    wire.ask(300)
+    wire.answer(305)
+    assert wire.table("connections")[0]["client_rtt_ms"] == pytest.approx(39.99)

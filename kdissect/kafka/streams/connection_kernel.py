@@ -38,6 +38,7 @@ from kdissect.tcp.assembly import (
     opposite,
     ready,
     segment_room,
+    segments_acknowledged,
     unwrap,
 )
 from kdissect.tcp.layout import Connection, Direction, End, Final, Mode, connection_at, control_at, node_at, outgoing_at
@@ -114,6 +115,7 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
         direction.zero_since = tl.NULL
         direction.isn = tl.NULL
         direction.filled_at = tl.NULL
+        direction.waited.acked = tl.NULL
         direction.closed_at = tl.NULL
         direction.gap_at = tl.NULL
         direction.unseen_until = tl.NULL
@@ -200,11 +202,28 @@ def _read(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direct
 
 
 @part
+def _take_waiting(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> None:
+    """What OUT says comes next in a direction: a segment that waited, with what was known of the way when it came."""
+    other = opposite(connection, direction)
+    rise, floor, kind = direction.rise, other.floor, other.floor_kind
+    direction.waited = outgoing_at(M, tl.OUT).arrival
+    direction.rise = direction.waited.rise
+    if direction.waited.floor >= 0:
+        other.floor = direction.waited.floor
+        other.floor_kind = direction.waited.floor_kind
+    _take(M, b, A, sk, connection, direction)
+    direction.waited.acked = tl.NULL
+    direction.rise = rise
+    other.floor = floor
+    other.floor_kind = kind
+
+
+@part
 def _advance(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> bool:
     """Feed what waits and now continues the stream, past holes that are given up; False when room ran out."""
     while True:
         while ready(M, direction):
-            _take(M, b, A, sk, connection, direction)
+            _take_waiting(M, b, A, sk, connection, direction)
             if not roomy(M):
                 return False
         length = hole(M, connection, direction)
@@ -240,7 +259,7 @@ def _advance_both(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection
             if direction.unsettled == 0 or hole(M, connection, direction) == 0:
                 break
             continue
-        _take(M, b, A, sk, connection, direction)
+        _take_waiting(M, b, A, sk, connection, direction)
         if not roomy(M):
             return False
     first = max(connection.client, 0)
@@ -325,6 +344,8 @@ def _packet(
         compare(M, b, A, packet, connection, direction, highest)
         if connection.unacked >= 0 and other.acked != acked:
             requests_acknowledged(M, packet, connection, other)
+        if other.ahead > 0 and other.acked != acked:
+            segments_acknowledged(M, packet, connection, other)
         if more:
             _take(M, b, A, sk, connection, direction)
     waiting = direction.ahead > 0 or opposite(connection, direction).ahead > 0

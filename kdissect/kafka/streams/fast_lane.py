@@ -97,10 +97,10 @@ def in_lane(M: Words, b: Bytes, A: Bytes, packet: Segment, connection: Connectio
     note_delay(packet, connection, direction)
     if advances:
         other.acked = acked
-        acknowledged(connection, other, acked, packet.time, size == 0)
+        acknowledged(packet, connection, other, acked)
     elif other.acked == tl.NULL and acked - other.next <= MAX_AHEAD:
         other.acked = acked
-        acknowledged(connection, other, acked, packet.time, size == 0)
+        acknowledged(packet, connection, other, acked)
         advances = True
     if size > 0:
         _remember(packet, direction)

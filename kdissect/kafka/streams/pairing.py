@@ -41,13 +41,13 @@ from kdissect.kafka.streams.state import (
 from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import be16, int32_at, same_bytes
 from kdissect.kernels.structs import Bytes, Int, Words
-from kdissect.net.segment import DSACK, Segment
+from kdissect.net.segment import Segment
 from kdissect.problems import Kind
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tcp import layout as tl
-from kdissect.tcp.assembly import opposite
-from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final, Sasl, control_at, node_at
-from kdissect.tcp.roundtrip import Found, Proof, in_force, lost_by_copies, network_share, proof_of_silence
+from kdissect.tcp.assembly import bareness, opposite
+from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final, Sasl, Way, control_at, node_at
+from kdissect.tcp.roundtrip import Found, in_force, lost_by_copies, network_share, proof_of_silence
 
 HOLD_PACKETS = 64
 """How many packets of its connection a response waits for a request that was captured late; see GAP_PACKETS."""
@@ -340,75 +340,82 @@ def requests_acknowledged(M: Words, packet: Segment, connection: Connection, dir
     """A packet acknowledged bytes of a direction: the requests among them."""
     if direction.side != connection.client:
         return
-    twice = packet.flags & DSACK != 0
+    bare = bareness(packet)
     r = connection.unacked
     while r >= 0:
         request = request_at(M, r)
         if request.end > direction.acked:
             break
         request.acked = packet.time - opposite(connection, direction).rise
-        request.bare = 1 if packet.wire == 0 else 0
-        request.proof = proof_of_silence(connection, direction, request.frame.last)
-        if twice:
-            request.bare = 2
-        elif request.frame.last != NULL:
+        request.bare = bare
+        request.proof = proof_of_silence(packet, connection, direction, request.frame.last)
+        if bare < 2 and request.frame.last != NULL:
             request.resent = lost_by_copies(direction, request.frame.last, request.end, request.acked)
         r = request.next
     connection.unacked = r
 
 
 @part
-def _answered_before(M: Words, connection: Connection, answered: Int) -> Int:
-    """When the last byte of the latest answer before this one arrived, of those too that wait for their requests."""
+def _answered_before(M: Words, connection: Connection, until: Int) -> Int:
+    """When the last byte of the latest answer before this one arrived, of those too that wait for their requests.
+    `until`: this one among them, -1 where it did not wait: then all of them came before it."""
     latest = connection.answered_last
     h = connection.held_head
-    while h >= 0:
+    while h >= 0 and h != until:
         frame = request_at(M, h).frame
-        if frame.last != NULL and frame.last <= answered:
+        if frame.last != NULL:
             latest = max(latest, frame.last)
         h = request_at(M, h).next
     return latest
 
 
 @part
-def _answer_columns(
-    M: Words, connection: Connection, exchange: Exchange, request: Request, answered_last: Int, held: bool
-) -> None:
-    """Queueing, the network's share and status of a row that has a response to `request`."""
-    exchange.queued_from = _answered_before(M, connection, exchange.response.first)
-    _network_columns(connection, exchange, request, held)
+def _set_way(way: Way, connection: Connection) -> None:
+    """Sets what is known of the way of the current frame of the direction from the broker."""
+    asking = connection.directions[connection.client]
+    answering = connection.directions[1 - connection.client]
+    plain = connection.sealed == 0
+    way.rise = answering.first_rise if plain else 0
+    way.last_rise = answering.rise if plain else 0
+    way.floor = asking.floor
+    way.floor_kind = asking.floor_kind
+    first, last, hole, filled = answering.first, answering.latest, answering.filled_from, answering.filled_at
+    way.first_hole = hole if plain and filled == first and hole < first else NULL
+    way.last_hole = hole if plain and filled == last and hole < last else NULL
+
+
+@part
+def _answer_columns(connection: Connection, exchange: Exchange, request: Request, answered_last: Int) -> None:
+    """The network's share and status of a row that has a response to `request`, which came as its `way` says."""
+    _network_columns(connection, exchange, request)
     exchange.status = Status.PARTIAL if _damaged(exchange.request) or _damaged(exchange.response) else Status.OK
     if answered_last == NULL:
         connection.think_from = NULL
     else:
         connection.answered_last = answered_last
-        connection.answered_rise = 0 if held else connection.directions[1 - connection.client].rise
+        connection.answered_rise = request.way.last_rise
         connection.think_from = answered_last
         connection.think_packets = connection.packets
 
 
 @part
-def _network_columns(connection: Connection, exchange: Exchange, request: Request, held: bool) -> None:
-    """What the network took of an exchange, as far as its own connection's packets tell. `held`: its response was
-    captured before its request."""
-    asking = connection.directions[connection.client]
-    answering = opposite(connection, asking)
+def _network_columns(connection: Connection, exchange: Exchange, request: Request) -> None:
+    """What the network took of an exchange, as far as its own connection's packets tell."""
+    way = request.way
     asked, answered, arrived = exchange.request.last, exchange.response.first, exchange.response.last
-    plain = connection.sealed == 0
-    rise = answering.first_rise if plain and not held else 0
     _abandoned(connection, exchange, answered)
-    if asking.floor >= 0:
-        in_force(connection, asking.floor)
+    if way.floor >= 0:
+        in_force(connection, way.floor)
     if request.acked != NULL:
         exchange.request_resent = max(request.resent, 0)
-    if plain and arrived != NULL:
-        late = arrived == answering.filled_at and arrived > answered
-        exchange.response_resent = arrived - max(answering.filled_from, answered) if late else 0
+    if connection.sealed == 0 and arrived != NULL:
+        late = way.last_hole != NULL and arrived > answered
+        exchange.response_resent = arrived - max(way.last_hole, answered) if late else 0
     if asked == NULL or asked == 0 or answered == NULL or answered == 0:
         return
-    since = answering.filled_from if plain and answering.filled_at == answered else NULL
+    asking = connection.directions[connection.client]
     share, kind = network_share(
-        connection, asking, asked, answered, request.acked, request.bare, request.proof, request.resent, since, rise
+        connection, asking, asked, answered, request.acked, request.bare, request.proof, request.resent, way
     )
     if connection.skipped == 1 and request.in_flight > 1:  # what it lay behind is not known
         share, kind = np.int64(-1), np.int64(-1)
@@ -416,9 +423,9 @@ def _network_columns(connection: Connection, exchange: Exchange, request: Reques
     if kind < 0:
         exchange.request_resent = -1
     if kind == Found.TIMESTAMPS:
-        exchange.network_down = rise
+        exchange.network_down = way.rise
         if exchange.queued_from != NULL:
-            exchange.queued_from += rise - connection.answered_rise
+            exchange.queued_from += way.rise - connection.answered_rise
     exchange.network = share
     exchange.network_kind = kind
 
@@ -561,16 +568,18 @@ def _meet_held(M: Words, connection: Connection, r: Int, had: Int) -> bool:
         if held.correlation == request.correlation and held.frame.first != NULL and may:
             while connection.repeats >= REPEATS and connection.request_head >= 0:
                 without_response(M, connection, pop_request(M, connection))
+            exchange = _new_row(M, connection)
+            exchange.queued_from = _answered_before(M, connection, h)
             if before >= 0:
                 request_at(M, before).next = held.next
             else:
                 connection.held_head = held.next
             connection.held -= 1
-            exchange = _new_row(M, connection)
             _request_columns(exchange, request)
             exchange.response = held.frame
             exchange.response.body = -2
-            _answer_columns(M, connection, exchange, request, held.frame.last, True)
+            request.way = held.way
+            _answer_columns(connection, exchange, request, held.frame.last)
             if held.frame.packet < request.frame.packet:
                 problem(
                     M,
@@ -704,10 +713,11 @@ def take_request(
     request.in_flight = connection.requests_open + 1
     request.packets = connection.packets
     request.end = direction.next
-    request.acked = NULL
-    request.bare = 0
-    request.proof = Proof.NONE
-    request.resent = 0
+    waited = direction.waited
+    request.acked = waited.acked
+    request.bare = waited.bare if waited.acked != NULL else 0
+    request.proof = waited.proof if waited.acked != NULL else 0
+    request.resent = waited.resent if waited.acked != NULL else 0
     request.think = _think(connection, direction.first)
     request.unseen_until = direction.unseen_until
     if _damaged(request.frame):
@@ -854,7 +864,9 @@ def take_response(M: Words, connection: Connection, direction: Direction, buf: B
     if body >= 0:
         body -= o
     _copy_frame(exchange.response, direction, body)
-    _answer_columns(M, connection, exchange, request, exchange.response.last, False)
+    exchange.queued_from = _answered_before(M, connection, np.int64(-1))
+    _set_way(request.way, connection)
+    _answer_columns(connection, exchange, request, exchange.response.last)
     latest = request.n == connection.requests - 1
     if request.api == ApiKey.SASL_HANDSHAKE and latest and have >= 6 and be16(buf, o + 4) != 0:
         connection.sasl = tl.LOGINS[connection.sasl, tl.Login.REFUSED]
@@ -869,6 +881,7 @@ def _hold(M: Words, connection: Connection, direction: Direction, correlation: I
     held.correlation = correlation
     _copy_frame(held.frame, direction, -1)
     held.n = direction.next
+    _set_way(held.way, connection)
     held.packets = connection.packets
     tail = connection.held_head
     if tail < 0:

@@ -16,7 +16,7 @@ from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import copy_bytes
 from kdissect.kernels.structs import Bytes, Int, Words, struct, view, width
 from kdissect.tcp import layout as tl
-from kdissect.tcp.layout import Connection, Direction, control_at, problem_at
+from kdissect.tcp.layout import Connection, Direction, Way, control_at, problem_at
 
 KEPT = 1 << 58
 """Logical offsets from here on lie in `kept`: bytes moved out of the window before it forgot them."""
@@ -80,6 +80,8 @@ class Request:
     """What the client took until it, ns, -1 unknown."""
     unseen_until: int
     """That of its direction when it came."""
+    way: Way
+    """Of a held response, or of a request's response once that is there."""
 
 
 @struct
