@@ -16,7 +16,8 @@ from kdissect.analysis.ledger.interval_sweep import Spans
 from kdissect.analysis.ledger.stalls import stalls
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times
 
-DATA_LANE = (0, 1, 78)
+SHARE_FETCH = 78
+DATA_LANE = (0, 1, SHARE_FETCH)
 """Produce, Fetch, ShareFetch."""
 GROUP_APIS = (11, 14)
 """JoinGroup and SyncGroup."""
@@ -215,18 +216,33 @@ def _add_stalled(parts: _Parts, rows: Rows) -> None:
 
 
 def _add_held(parts: _Parts, rows: Rows) -> None:
-    """Adds the time from a Fetch answer with records to the next Fetch of its connection."""
-    if not rows.count or not rows.fetches.num_rows:
+    """Adds the time from an answer with records to a Fetch or ShareFetch to the next one of its connection."""
+    if not rows.count:
         return
-    at = locate(keys_of(rows.fetches), keys_of(rows.exchanges))
-    order = np.flatnonzero(at >= 0)
-    order = order[np.lexsort((rows.asked[at[order]], rows.connection[at[order]]))]
-    row = at[order]
-    full = ints(rows.fetches, "record_bytes", 0)[order] > 0
+    share = np.flatnonzero(rows.key == SHARE_FETCH)
+    at, full = share, _share_records(rows)[share]
+    if rows.fetches.num_rows:
+        found = locate(keys_of(rows.fetches), keys_of(rows.exchanges))
+        kept = np.flatnonzero(found >= 0)
+        at = np.append(at, found[kept])
+        full = np.append(full, ints(rows.fetches, "record_bytes", 0)[kept] > 0)
+    order = np.lexsort((rows.asked[at], rows.connection[at]))
+    row, full = at[order], full[order]
     same = (rows.connection[row][1:] == rows.connection[row][:-1]) & (rows.on[row][1:] >= 0)
     follows = np.flatnonzero(same & full[:-1] & rows.known[row[:-1]] & rows.known[row[1:]])
     here, there = row[follows], row[follows + 1]
     parts.add(here, rows.last[here], rows.asked[there], np.full(len(here), o.rank_of(o.HELD)))
+
+
+def _share_records(rows: Rows) -> Flags:
+    """The ShareFetches that were surely answered with records; bool [rows]. Their `hold` says so: `data` is an answer
+    with records, and so is `immediate` on a connection whose ShareFetches ask to wait, which `data` and `timeout` show.
+    """
+    share = rows.key == SHARE_FETCH
+    data = share & (rows.hold == "data")
+    asks = np.isin(rows.connection, rows.connection[data | (share & (rows.hold == "timeout"))])
+    found: Flags = data | (share & asks & (rows.hold == "immediate"))
+    return found
 
 
 def _add_unanswered(parts: _Parts, rows: Rows) -> None:

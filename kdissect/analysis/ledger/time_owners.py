@@ -76,7 +76,7 @@ EVIDENCE = {
     "no_answer": "the request was never answered, or not captured whole",
     "queued": "the request lay behind its predecessor",
     "no_connection": "none of its connections was open",
-    "records_held": "a Fetch was answered with records, and the next one was not sent yet",
+    "records_held": "a Fetch or ShareFetch was answered with records, and the next one was not sent yet",
     "no_request": "the process sent neither Fetch, Produce nor Heartbeat for three times as long as usual",
     "nothing_asked": "no request was in flight",
 }
