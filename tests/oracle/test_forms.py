@@ -16,7 +16,7 @@ pytestmark = pytest.mark.oracle
 
 SAMPLE = ("base.pcap", "stories/slow_broker.pcap.zst")
 """One host's clients and brokers, long polls among them; a broker that stood still."""
-WRONG = 0.003
+WRONG = 0.001
 """Share of the survivors of damage that may have a wrong part: whether copies were needed rests on acknowledgements of
 which one more or less is missing."""
 KEPT = 0.98
@@ -78,16 +78,17 @@ MOST = {
     "two interfaces": (0, 0, 0),
     "duplicates removed": (0, 0, 0),
     "rotated": (0, 0, 0),
-    "started late": (47, 24, 3),
-    "1 % lost": (480, 70, 3),
-    "1 % lost in bursts": (183, 17, 3),
-    "begun late": (47, 24, 3),
+    "started late": (36, 18, 3),
+    "1 % lost": (9, 0, 3),
+    "1 % lost in bursts": (18, 9, 3),
+    "begun late": (36, 18, 3),
     "5 % twice": (0, 0, 0),
     "cut to 128 bytes": (4, 0, 4),
-    "5 % change places": (74, 4, 0),
+    "5 % change places": (21, 2, 0),
 }
 """Over all recordings, what does not hold yet for each copy: exchanges with a wrong part, those whose `network_ms` is
-too large, and findings above info that the whole capture has not. It can only become less."""
+too large, and findings above info that the whole capture has not. It can only become less. Those of damage and of a
+late start were measured; those of other forms are limits from before what waits behind holes was kept."""
 
 
 @pytest.mark.exhaustive
