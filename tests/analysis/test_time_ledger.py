@@ -249,6 +249,9 @@ def test_records_of_a_share_fetch_are_the_members_to_work_on() -> None:
     pauses = [row for row in spent(tables_of(waits)) if row[0] in ("own", "idle")][:3]
     assert pauses == [("own", "records_held", 100), ("idle", "nothing_asked", 100), ("own", "records_held", 100)]
     assert "own" not in {row[0] for row in spent(tables_of(polls))}
+    confirmed = [*waits, exchange(4, 440, 10, api_key=79), exchange(5, 550, 10, api_key=79)]
+    own = [row for row in spent(tables_of(confirmed)) if row[0] == "own"]
+    assert own == [("own", "records_held", 100)] * 3
 
 
 def test_a_member_of_a_share_group_that_works_on_its_records_owns_the_time() -> None:

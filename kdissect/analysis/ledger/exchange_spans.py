@@ -16,7 +16,7 @@ from kdissect.analysis.ledger.interval_sweep import Spans
 from kdissect.analysis.ledger.stalls import stalls
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times
 
-SHARE_FETCH = 78
+SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
 DATA_LANE = (0, 1, SHARE_FETCH)
 """Produce, Fetch, ShareFetch."""
 GROUP_APIS = (11, 14)
@@ -216,10 +216,15 @@ def _add_stalled(parts: _Parts, rows: Rows) -> None:
 
 
 def _add_held(parts: _Parts, rows: Rows) -> None:
-    """Adds the time from an answer with records to a Fetch or ShareFetch to the next one of its connection."""
+    """Adds the time from an answer with records to a Fetch or ShareFetch to the next one of its connection; after the
+    last ShareFetch, to the ShareAcknowledge that follows."""
     if not rows.count:
         return
-    share = np.flatnonzero(rows.key == SHARE_FETCH)
+    shared = rows.key == SHARE_FETCH
+    latest = np.full(rows.connections.num_rows + 1, LATEST)
+    latest[rows.connection[shared]] = NULL_TIME
+    np.maximum.at(latest, rows.connection[shared], rows.asked[shared])
+    share = np.flatnonzero(shared | ((rows.key == SHARE_ACKNOWLEDGE) & (rows.asked > latest[rows.connection])))
     at, full = share, _share_records(rows)[share]
     if rows.fetches.num_rows:
         found = locate(keys_of(rows.fetches), keys_of(rows.exchanges))
