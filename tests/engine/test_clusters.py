@@ -92,6 +92,14 @@ def test_deliveries_of_two_clusters_are_what_each_is_alone(
     assert counted(both, ()) == counted(alone[0], ()) + counted(alone[1], ())
 
 
+def test_a_cluster_in_which_nothing_was_delivered_changes_nothing() -> None:
+    tiny, other = CAPTURES / "base_tiny.pcap", CAPTURES / "rules" / "heartbeats.pcap.zst"
+    alone = kdissect.open(tiny).tables(["deliveries", "findings"])["deliveries"].to_pylist()
+    both = kdissect.open([str(tiny), str(other)]).tables(["deliveries", "findings"])["deliveries"].to_pylist()
+    assert alone
+    assert counted(both, ()) == counted(alone, ())
+
+
 def test_a_filter_of_a_finding_selects_its_cluster(pair: tuple[Path, Path]) -> None:
     capture = kdissect.open([str(one) for one in pair])
     for row in capture.table("findings").to_pylist():

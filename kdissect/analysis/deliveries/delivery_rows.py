@@ -152,6 +152,7 @@ class DeliveryMaker:
                 with_cluster(self.find(data.of_cluster(code)).table, None if code < 0 else texts[code])
                 for code in codes
             ]
+        made = [table for table in made if table.num_rows]
         table = unified(pa.concat_tables(made, promote_options="permissive")) if made else SCHEMA.empty_table()
         return order(SCHEMA_NAME, table)
 

@@ -149,6 +149,7 @@ EXCHANGES = table(
     Column("decoded", m.FLAG, "Every captured body was read by the layout of its version."),
     made=By.BLOCK,
     when="request_first_at response_first_at response_last_at",
-    shown="exchange_id request_first_at api latency_ms hold error client_id response_bytes request_resent_ms broker "
-    "response_resent_ms status request_bytes broker_ms queued_ms throttle_ms api_version request_frame response_frame",
+    shown="exchange_id request_first_at api latency_ms hold error client_id response_bytes broker status "
+    "request_bytes broker_ms queued_ms throttle_ms request_resent_ms response_resent_ms api_version request_frame "
+    "response_frame",
 )  # fmt: skip
