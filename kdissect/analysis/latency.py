@@ -6,13 +6,13 @@ All durations are the contract's (milliseconds): `latency_ms` from the request's
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.analysis.grouping import Float64s, figures, group
+from kdissect.analysis.grouping import Float64s, Groups, figures, group
 from kdissect.analysis.topic_traffic import topics_of
 from kdissect.arrays.arrow import NULL_TIME, Int64s, instants, ints, reals, times, with_columns
 from kdissect.problems import UsageError
@@ -72,9 +72,7 @@ def latency(
     known = begun[begun != NULL_TIME]
     span = (int(known.max()) - int(known.min())) / SECOND if len(known) else 0.0
     if every is not None:
-        width = max(1, round(every * SECOND))
-        table = with_columns(table, {"at": pa.array(np.where(begun == NULL_TIME, NULL_TIME, begun // width * width))})
-        columns = [*columns, "at"]
+        table, columns = with_buckets(table, begun, every), [*columns, "at"]
         span = every
     return _figures(table, columns, excess, span)
 
@@ -88,13 +86,41 @@ def begun_at(exchanges: pa.Table) -> Int64s:
 
 def checked(by: Sequence[str], every: float | None = None) -> list[str]:
     """The columns to group by. Raises UsageError for an unknown dimension, or buckets of no length."""
-    unknown = [name for name in by if name not in DIMENSIONS]
+    return grouped_by("latencies", DIMENSIONS, by, every)
+
+
+def grouped_by(what: str, dimensions: Mapping[str, str], by: Sequence[str], every: float | None) -> list[str]:
+    """The columns to group `what` by. Raises UsageError for an unknown dimension, or buckets of no length."""
+    unknown = [name for name in by if name not in dimensions]
     if unknown:
-        meant = near(unknown[0], list(DIMENSIONS))
-        raise UsageError(f"cannot group latencies by {unknown[0]!r}{meant}; choose from: {', '.join(DIMENSIONS)}")
+        meant = near(unknown[0], list(dimensions))
+        raise UsageError(f"cannot group {what} by {unknown[0]!r}{meant}; choose from: {', '.join(dimensions)}")
     if every is not None and not every > 0:
         raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
-    return [DIMENSIONS[name] for name in dict.fromkeys(by)]
+    return [dimensions[name] for name in dict.fromkeys(by)]
+
+
+def with_buckets(table: pa.Table, begun: Int64s, every: float) -> pa.Table:
+    """The table with `at`, the begin of each row's bucket of so many seconds. `begun`: microseconds since the epoch."""
+    width = max(1, round(every * SECOND))
+    return with_columns(table, {"at": pa.array(np.where(begun == NULL_TIME, NULL_TIME, begun // width * width))})
+
+
+def group_keys(groups: Groups, columns: Sequence[str]) -> dict[str, pa.Array]:
+    """The columns grouped by, a row for each group; `at` as instants."""
+    keys = {name: groups.keys[name].combine_chunks() for name in columns}
+    return keys | ({"at": instants(np.asarray(keys["at"]))} if "at" in keys else {})
+
+
+def duration_figures(groups: Groups, durations: Float64s, size: int) -> dict[str, pa.Array]:
+    """SHARES, max_ms and mean_ms of durations (NaN: unknown) in the first `size` groups."""
+    quantiles = groups.quantiles(durations, [share for _, share in SHARES])
+    out = {name: figures(values[:size]) for (name, _), values in zip(SHARES, quantiles, strict=True)}
+    out["max_ms"] = figures(groups.quantiles(durations, [1.0])[0][:size])
+    known = groups.count(~np.isnan(durations))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        out["mean_ms"] = figures((groups.total(durations) / np.where(known > 0, known, np.nan))[:size])
+    return out
 
 
 def _per_topic(table: pa.Table, excess: Float64s, told: tuple[pa.Table | None, ...]) -> tuple[pa.Table, Float64s]:
@@ -113,21 +139,12 @@ def _figures(table: pa.Table, columns: Sequence[str], excess: Float64s, span: fl
     groups = group(table, columns)
     size = len(groups) if columns else min(table.num_rows, 1)
     durations, broker = reals(table, "latency_ms"), reals(table, "broker_ms")
-    answered = ~np.isnan(durations)
-    out: dict[str, pa.Array] = {name: groups.keys[name].combine_chunks() for name in columns}
-    if "at" in out:
-        out["at"] = instants(np.asarray(out["at"]))
+    out = group_keys(groups, columns)
     counts = groups.count()[:size]
-    known = groups.count(answered)
     out["exchanges"] = pa.array(counts)
-    out["answered"] = pa.array(known[:size])
+    out["answered"] = pa.array(groups.count(~np.isnan(durations))[:size])
     out["errors"] = pa.array(groups.count(ints(table, "error_code", 0) != 0)[:size])
-    shares = [share for _, share in SHARES]
-    for (name, _), values in zip(SHARES, groups.quantiles(durations, shares), strict=True):
-        out[name] = figures(values[:size])
-    out["max_ms"] = figures(groups.quantiles(durations, [1.0])[0][:size])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        out["mean_ms"] = figures((groups.total(durations) / np.where(known > 0, known, np.nan))[:size])
+    out |= duration_figures(groups, durations, size)
     for name, values in zip(("broker_p50_ms", "broker_p99_ms"), groups.quantiles(broker, [0.5, 0.99]), strict=True):
         out[name] = figures(values[:size])
     out["excess_count"] = pa.array(groups.count(~np.isnan(excess))[:size])

@@ -64,7 +64,7 @@ def table_columns(
     from kdissect.tables import declaration
 
     table_rows.refuse_binary(form, output)
-    known = declaration.columns_of(table, None if asked is None else list(asked))
+    known = declaration.columns_of(table, asked)
     if form in EXCHANGE_FORMATS:
         from kdissect.tables import exchange_formats
 

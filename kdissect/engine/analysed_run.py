@@ -24,7 +24,7 @@ from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine import timings
 from kdissect.engine.books import Books
-from kdissect.engine.bounds.room import Room, size
+from kdissect.engine.bounds.room import Room, memory_text, size
 from kdissect.engine.inputs import Inputs
 from kdissect.engine.pipeline import Rows
 from kdissect.engine.run import Run
@@ -153,7 +153,7 @@ class AnalysedRun:
         settings = self.books.settings
         if settings.memory is None:
             return self.books.finish()
-        allowed = f"{settings.memory // 1_000_000:,} MB of memory"
+        allowed = memory_text(settings.memory)
         if room.full:
             # Other tables have rows of these exchanges; alone they are counted themselves.
             name = (

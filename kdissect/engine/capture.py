@@ -207,7 +207,7 @@ class Capture(CaptureTables):
             written |= save(*self._run(flowing, {}), folder)
         if JOINED in held and self.size is not None:
             named = held.pop(JOINED)
-            columns = columns_of(JOINED, None if named is None else list(named))
+            columns = columns_of(JOINED, named)
             path = folder / f"{JOINED}.parquet"
             written[JOINED] = write_parquet(schema_of(JOINED, columns), self.batches(JOINED, columns), path)
         for name, table in (self._tables(held, {}) if held else {}).items():

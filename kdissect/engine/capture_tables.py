@@ -13,7 +13,7 @@ from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
-from kdissect.engine.bounds.room import READING
+from kdissect.engine.bounds.room import READING, memory_text
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.output import distinct, scratch
@@ -161,7 +161,7 @@ class CaptureTables:
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet."""
-        shown = columns_of(name, None if columns is None else list(columns))
+        shown = columns_of(name, columns)
         condition = self._condition(name, where)
         made = _with_filter(shown, condition)
         settings = self._reading({name: columns}, {name: condition}, reveal)
@@ -184,9 +184,7 @@ class CaptureTables:
         Raises ScratchFull (a KdissectError) where there is no room for them.
         """
         if name == JOINED:
-            yield from self._joined(
-                self._condition(name, where), columns_of(name, None if columns is None else list(columns))
-            )
+            yield from self.batches(name, columns, where)
             return
         if name not in ORDERED and not self._may_not_fit(name):
             yield from self.table(name, columns, where, reveal=reveal).to_batches()
@@ -237,7 +235,7 @@ class CaptureTables:
             else:
                 left_out += batch.num_rows
         if left_out:
-            allowed = f"{(memory or 0) // 1_000_000:,} MB of memory"
+            allowed = memory_text(memory)
             self._settings.limited.note(f"the first {kept:,} {JOINED} fit in {allowed}; {left_out:,} more are left out")
 
     def _may_not_fit(self, name: str) -> bool:
@@ -262,7 +260,7 @@ class CaptureTables:
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> pa.RecordBatchReader:
         """`batches` as a stream with the Arrow PyCapsule interface, which other libraries take as it is."""
-        shown = columns_of(name, None if columns is None else list(columns))
+        shown = columns_of(name, columns)
         schema = pa.schema([SCHEMAS[name].field(column) for column in shown])
         return pa.RecordBatchReader.from_batches(schema, self.batches(name, columns, where, reveal=reveal))
 
@@ -308,13 +306,12 @@ class CaptureTables:
         if self.frugal and list(asked) == ["findings"]:
             from kdissect.engine.flowing_answers import found as found_in
 
-            columns = columns_of("findings", None if asked["findings"] is None else list(asked["findings"]))
+            columns = columns_of("findings", asked["findings"])
             condition = (conditions or {}).get("findings") or _condition("findings", where.get("findings"))
             looked, rows = found_in(self._captures, self._settings)
             return {"findings": looked.builder.finished("findings", [rows], condition, columns)}
         if list(asked) == [JOINED]:
-            named = asked[JOINED]
-            columns = columns_of(JOINED, None if named is None else list(named))
+            columns = columns_of(JOINED, asked[JOINED])
             condition = (conditions or {}).get(JOINED) or self._condition(JOINED, where.get(JOINED))
             rows = self._as_many_as_fit(self._joined(condition, columns))
             return {JOINED: pa.Table.from_batches(rows, schema_of(JOINED, columns))}
@@ -331,7 +328,7 @@ class CaptureTables:
         reveal: bool = False,
     ) -> tuple[AnalysedRun, dict[str, list[str]], Mapping[str, Filter | None]]:
         """A run for whole tables, the columns to show of each, and the filters."""
-        shown = {name: columns_of(name, None if columns is None else list(columns)) for name, columns in asked.items()}
+        shown = {name: columns_of(name, columns) for name, columns in asked.items()}
         found = conditions or {name: self._condition(name, where.get(name)) for name in asked}
         columns = {name: _with_filter(names, found[name]) for name, names in shown.items()}
         early = {name: condition for name, condition in found.items() if condition is not None}

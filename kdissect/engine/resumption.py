@@ -54,7 +54,7 @@ def columns(table: str, named: Sequence[str] | None = None) -> list[str]:
     if table not in STREAMED:
         columns_of(table)
         raise UsageError(f"rows of {table!r} are complete at the end only; a stream makes: {', '.join(STREAMED)}")
-    asked = columns_of(table, None if named is None else list(named))
+    asked = columns_of(table, named)
     plain = [column for column in asked if Stage({table: [column]}).idle]
     if named is not None and plain != asked:
         late = next(column for column in asked if column not in plain)

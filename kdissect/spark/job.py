@@ -175,7 +175,7 @@ def prepare(
     if transport not in TRANSPORTS:
         raise UsageError(f"transport is {' or '.join(TRANSPORTS)}, not {transport!r}")
     asked = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(MADE if tables is None else tables)
-    columns = {name: columns_of(name, None if some is None else list(some)) for name, some in asked.items()}
+    columns = {name: columns_of(name, some) for name, some in asked.items()}
     keys = None if keylog is None else read_key_log(keylog)
     settings = Settings(
         nanoseconds(start),

@@ -91,9 +91,7 @@ class TableBuilder:
         tables: Mapping[str, Sequence[str] | None],
         reading: Reading | None = None,
     ) -> None:
-        self.columns = {
-            name: columns_of(name, None if asked is None else list(asked)) for name, asked in tables.items()
-        }
+        self.columns = {name: columns_of(name, asked) for name, asked in tables.items()}
         self.directory = Directory(connections)
         self.brokers = Brokers()
         self.topics = Topics(self.brokers, mentions="topics" in tables)
@@ -452,13 +450,15 @@ class TableBuilder:
         if isinstance(rows, Later):
             self._passed_over = self._passed_over or (rows.num_rows > 0 and not any(replicas))
             parts, told = rows.made() if any(replicas) else [Codes({}, 0)], replicas
-        else:
-            parts = [] if isinstance(rows, NamedFetches) else [rows]
-        if self.topics.given is not None:
-            for part in [rows] if isinstance(rows, NamedFetches) else parts:
-                self._note_codes(part, brokers, topics, replicas)
-        if isinstance(rows, NamedFetches):
+        elif isinstance(rows, NamedFetches):
+            if self.topics.given is not None:
+                self._note_codes(rows, brokers, topics, replicas)
             return rows.resolved(brokers, topics)
+        else:
+            parts = [rows]
+        if self.topics.given is not None:
+            for part in parts:
+                self._note_codes(part, brokers, topics, replicas)
         return Codes.together([resolved(part, brokers, topics, lasting, told) for part in parts])
 
     def _note_codes(

@@ -47,8 +47,6 @@ def order(name: str, table: pa.Table) -> pa.Table:
             return table if found is None else table.take(pa.array(found))
         if (values[1:] >= values[:-1]).all() and _ascend(rest, table, values[1:] == values[:-1]):
             return table
-        if TABLES[name].key == BY_REQUEST:
-            return table.take(pa.array(_by_time(values, table[rest[0]])))
         return table.take(pa.array(_by_first(values, table.select(rest))))
     indices = pc.sort_indices(_plain(table.select(keys)), sort_keys=[(key, "ascending") for key in keys])
     return table.take(indices)
@@ -151,32 +149,20 @@ def _ascend(names: list[str], table: pa.Table, tied: np.ndarray) -> bool:
     return bool(pc.greater_equal(ids[1:], ids[:-1]).fill_null(False).to_numpy()[tied].all())
 
 
-def _by_time(times: np.ndarray, ids: pa.ChunkedArray) -> np.ndarray:
-    """Indices by (time, id): ids are compared only where times are equal, and put in order only where several exchanges
-    have the same time, for they are long and that is rare."""
-    found = np.argsort(times, kind="stable")
-    ordered = times[found]
+def _by_first(values: np.ndarray, rest: pa.Table) -> np.ndarray:
+    """Indices by these values, and where they are equal by the columns of `rest`. Those are compared only there, and
+    are put in order only where they differ: ids are long, and several exchanges of one time are rare."""
+    found = np.argsort(values, kind="stable")
+    ordered = values[found]
     same = np.flatnonzero(ordered[1:] == ordered[:-1])
     if not len(same):
         return found
-    others = pc.not_equal(ids.take(pa.array(found[same])), ids.take(pa.array(found[same + 1])))
-    crowded = ordered[same[others.to_numpy()]]
-    if len(crowded):
-        tied = np.isin(ordered, crowded)
-        places = np.flatnonzero(tied)
-        part = pa.table({"time": ordered[places], "id": _plain_column(ids.take(pa.array(found[places])))})
-        found[places] = found[places][pc.sort_indices(part, sort_keys=[("time", "ascending"), ("id", "ascending")])]
-    return found
-
-
-def _by_first(values: np.ndarray, rest: pa.Table) -> np.ndarray:
-    """Indices by these values, and where they are equal by the columns of `rest`, which are put in order only there."""
-    found = np.argsort(values, kind="stable")
-    ordered = values[found]
-    same = np.zeros(len(found) + 1, np.bool_)
-    same[1:-1] = ordered[1:] == ordered[:-1]
-    places = np.flatnonzero(same[1:] | same[:-1])
-    if len(places) and rest.num_columns:
+    above, below = (_plain(rest.take(pa.array(found[at]))) for at in (same, same + 1))
+    differs = np.zeros(len(same), np.bool_)
+    for one, other in zip(above.columns, below.columns, strict=True):
+        differs |= pc.not_equal(one, other).fill_null(True).to_numpy()
+    places = np.flatnonzero(np.isin(ordered, ordered[same[differs]]))
+    if len(places):
         part = _plain(rest.take(pa.array(found[places]))).append_column("value", pa.array(ordered[places]))
         keys = [("value", "ascending"), *((name, "ascending") for name in rest.column_names)]
         found[places] = found[places][pc.sort_indices(part, sort_keys=keys)]

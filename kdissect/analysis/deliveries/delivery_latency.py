@@ -9,10 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.grouping import figures, group
-from kdissect.analysis.latency import SECOND, SHARES
-from kdissect.arrays.arrow import NULL_TIME, encoded, instants, ints, reals, times, with_columns, words
-from kdissect.problems import UsageError
-from kdissect.tables.suggestion import near
+from kdissect.analysis.latency import duration_figures, group_keys, grouped_by, with_buckets
+from kdissect.arrays.arrow import NULL_TIME, encoded, ints, reals, times, with_columns, words
 
 DIMENSIONS = {
     "topic": "topic",
@@ -38,13 +36,7 @@ def columns_read(by: Sequence[str]) -> list[str]:
 
 def checked(by: Sequence[str], every: float | None = None) -> list[str]:
     """The columns to group by. Raises UsageError for an unknown dimension, or buckets of no length."""
-    unknown = [name for name in by if name not in DIMENSIONS]
-    if unknown:
-        meant = near(unknown[0], list(DIMENSIONS))
-        raise UsageError(f"cannot group deliveries by {unknown[0]!r}{meant}; choose from: {', '.join(DIMENSIONS)}")
-    if every is not None and not every > 0:
-        raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
-    return [DIMENSIONS[name] for name in dict.fromkeys(by)]
+    return grouped_by("deliveries", DIMENSIONS, by, every)
 
 
 def delivery_latency(deliveries: pa.Table, by: Sequence[str] = USUAL, every: float | None = None) -> pa.Table:
@@ -66,26 +58,19 @@ def delivery_latency(deliveries: pa.Table, by: Sequence[str] = USUAL, every: flo
     if "is_follower" not in columns:
         table = table.filter(pc.invert(pc.fill_null(table["is_follower"], False)))
     if every is not None:
-        sent, width = times(table, "produced_at"), max(1, round(every * SECOND))
+        sent = times(table, "produced_at")
         begun = np.where(sent == NULL_TIME, times(table, "delivered_at"), sent)
-        table = table.append_column("at", pa.array(np.where(begun == NULL_TIME, NULL_TIME, begun // width * width)))
-        columns = [*columns, "at"]
+        table, columns = with_buckets(table, begun, every), [*columns, "at"]
     groups = group(table, columns)
     size = len(groups) if columns else min(table.num_rows, 1)
     took, buffered = reals(table, "delivery_ms"), reals(table, "buffered_ms")
     known = ~np.isnan(took)
-    out: dict[str, pa.Array] = {name: groups.keys[name].combine_chunks() for name in columns}
-    if "at" in out:
-        out["at"] = instants(np.asarray(out["at"]))
+    out = group_keys(groups, columns)
     out["deliveries"] = pa.array(groups.count()[:size])
     timed = groups.count(known)
     out["timed"] = pa.array(timed[:size])
     out["records"] = pa.array(groups.total(np.maximum(ints(table, "records", 0), 0)).astype(np.int64)[:size])
-    for (name, _), values in zip(SHARES, groups.quantiles(took, [share for _, share in SHARES]), strict=True):
-        out[name] = figures(values[:size])
-    out["max_ms"] = figures(groups.quantiles(took, [1.0])[0][:size])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        out["mean_ms"] = figures((groups.total(took) / np.where(timed > 0, timed, np.nan))[:size])
+    out |= duration_figures(groups, took, size)
     out["buffered_p50_ms"] = figures(groups.quantiles(buffered, [0.5])[0][:size])
     if "waited_for" not in columns:
         cause, names = encoded(table["waited_for"].combine_chunks())

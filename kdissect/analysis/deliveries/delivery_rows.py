@@ -93,6 +93,8 @@ class _Way:
     delivered: Int64s
     known: Flags
     """Whether all but `visible` are known."""
+    replicas: Int64s
+    """Of the batch's partition; UNKNOWN where no message told."""
     seen: Flags
     appended: Int64s
     """Until when at most the leader took to store the batch; NULL_TIME where unknown."""
@@ -108,18 +110,22 @@ class Delivered(NamedTuple):
 
 def deliveries(tables: Mapping[str, pa.Table]) -> pa.Table:
     """All rows of `deliveries`, by the time of delivery. `tables`: those of `readers.DELIVERIES`, resolved."""
-    maker = DeliveryMaker()
-    data = maker.take(tables)
-    maker.groups.take_connections(whole(tables["connections"]))
+    maker, data = _take_whole(tables)
     return maker.deliveries(data).cast(SCHEMA)
 
 
 def find_deliveries(tables: Mapping[str, pa.Table]) -> Delivered:
     """The deliveries of one cluster, with what they are made of. `tables`: as for `deliveries`."""
+    maker, data = _take_whole(tables)
+    return maker.find(data)
+
+
+def _take_whole(tables: Mapping[str, pa.Table]) -> tuple[DeliveryMaker, Input]:
+    """A maker that has taken whole tables, and what it read."""
     maker = DeliveryMaker()
     data = maker.take(tables)
     maker.groups.take_connections(whole(tables["connections"]))
-    return maker.find(data)
+    return maker, data
 
 
 class DeliveryMaker:
@@ -239,8 +245,8 @@ def _way(data: Input, rows: Firsts) -> _Way:
     appended = np.where(acks == LEADER, answered, NEVER)
     appended = np.minimum(appended, _first_copies(data, rows, arrived))
     return _Way(
-        produced, arrived, at, stable, np.clip(asked, stable, np.maximum(left, stable)), left, delivered, known, seen,
-        appended,
+        produced, arrived, at, stable, np.clip(asked, stable, np.maximum(left, stable)), left, delivered, known,
+        replicas, seen, appended,
     )  # fmt: skip
 
 
@@ -340,7 +346,7 @@ def _waited_for(
     late = np.where(buffered >= 0, muted.within(of_producer, created, way.arrived), 0)
     served = np.maximum(parts["served_ms"] - kept, 0)
     place = data.given.place[rows.given]
-    replicated = (data.replicas()[place] > 1) | _followed(data)[place]
+    replicated = (way.replicas > 1) | _followed(data)[place]
     stored = np.clip(way.appended, way.arrived, way.visible) - way.arrived
     stored = np.where(way.appended == NEVER, np.where(replicated, 0, parts["commit_ms"]), stored)
     # A fetch that may wait for more than there is waits because its own settings say so.

@@ -35,7 +35,7 @@ class Groups:
 
     def take_connections(self, connections: pa.Table) -> None:
         """Keep the groups of some connections: connection_id, group_id."""
-        self._names.clusters.column(connections, CLUSTER.name)
+        self._names.clusters.column(connections, CLUSTER.name)  # some are named by connections alone
         group = self._names.groups.column(connections, "group_id")
         ids = [f"{one}:0" for one in connections["connection_id"].filter(pa.array(group >= 0)).to_pylist()]
         found = np.stack([exchange_keys(pa.array(ids, pa.string()))[0], group[group >= 0]])

@@ -15,9 +15,9 @@ from kdissect.analysis.ledger import time_owners as o
 from kdissect.analysis.ledger.interval_sweep import Spans
 from kdissect.analysis.ledger.stalls import stalls
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times
+from kdissect.schema.apikeys import ApiKey
 
-SHARE_FETCH, SHARE_ACKNOWLEDGE = 78, 79
-DATA_LANE = (0, 1, SHARE_FETCH)
+DATA_LANE = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH)
 """Produce, Fetch, ShareFetch."""
 GROUP_APIS = (11, 14)
 """JoinGroup and SyncGroup."""
@@ -220,11 +220,11 @@ def _add_held(parts: _Parts, rows: Rows) -> None:
     last ShareFetch, to the ShareAcknowledge that follows."""
     if not rows.count:
         return
-    shared = rows.key == SHARE_FETCH
+    shared = rows.key == ApiKey.SHARE_FETCH
     latest = np.full(rows.connections.num_rows + 1, LATEST)
     latest[rows.connection[shared]] = NULL_TIME
     np.maximum.at(latest, rows.connection[shared], rows.asked[shared])
-    share = np.flatnonzero(shared | ((rows.key == SHARE_ACKNOWLEDGE) & (rows.asked > latest[rows.connection])))
+    share = np.flatnonzero(shared | ((rows.key == ApiKey.SHARE_ACKNOWLEDGE) & (rows.asked > latest[rows.connection])))
     at, full = share, _share_records(rows)[share]
     if rows.fetches.num_rows:
         found = locate(keys_of(rows.fetches), keys_of(rows.exchanges))
@@ -243,7 +243,7 @@ def _share_records(rows: Rows) -> Flags:
     """The ShareFetches that were surely answered with records; bool [rows]. Their `hold` says so: `data` is an answer
     with records, and so is `immediate` on a connection whose ShareFetches ask to wait, which `data` and `timeout` show.
     """
-    share = rows.key == SHARE_FETCH
+    share = rows.key == ApiKey.SHARE_FETCH
     data = share & (rows.hold == "data")
     asks = np.isin(rows.connection, rows.connection[data | (share & (rows.hold == "timeout"))])
     found: Flags = data | (share & asks & (rows.hold == "immediate"))

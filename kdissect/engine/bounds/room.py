@@ -26,6 +26,11 @@ AT_THE_END = 0.25
 """Share of the room that is kept for tables made at the end: connections and problems."""
 
 
+def memory_text(memory: int | None) -> str:
+    """The memory allowed, for sentences about what did not fit."""
+    return f"{(memory or 0) // 1_000_000:,} MB of memory"
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Limited:
     """What analyses of a capture left out, for whoever tells people; one line each."""

@@ -20,7 +20,7 @@ from kdissect.analysis.deliveries.delivery_columns import Input, Names
 from kdissect.analysis.deliveries.delivery_rows import DeliveryMaker
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
-from kdissect.engine.bounds.room import READING
+from kdissect.engine.bounds.room import READING, memory_text
 from kdissect.engine.bounds.spool import Place, Spool
 from kdissect.engine.extracts.overview import Names as Called
 from kdissect.engine.saving.folder import wanted
@@ -57,7 +57,7 @@ def deliveries(
                 merge.add(table)
             yield from merge.ordered()
         if shares.left_out:
-            allowed = f"{(settings.memory or 0) // 1_000_000:,} MB of memory"
+            allowed = memory_text(settings.memory)
             settings.limited.note(
                 f"the first record batches of each partition fit in {allowed}; {shares.left_out:,} more are left out"
             )

@@ -6,7 +6,7 @@ reference and notebooks print. Builders make columns to these types, readers che
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -128,7 +128,7 @@ def doc(name: str) -> str:
     return "\n".join(lines)
 
 
-def columns_of(name: str, columns: list[str] | None = None) -> list[str]:
+def columns_of(name: str, columns: Sequence[str] | None = None) -> list[str]:
     """The names asked for, checked; all of the table's when None. Raises UsageError, with the nearest name; if none is
     near, with those that a terminal shows first."""
     table = declared(name)
