@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -204,6 +205,10 @@ def json_texts(column: pa.Array) -> pa.Array:
         return _json_strings(column)
     if pa.types.is_null(kind):
         return pa.array(["null"] * len(column), pa.string())
+    if pa.types.is_list(kind):
+        return _json_lists(column)
+    if pa.types.is_struct(kind):
+        return _json_structs(column)
     return pa.array([json.dumps(_plain(value), ensure_ascii=False) for value in column.to_pylist()], pa.string())
 
 
@@ -247,6 +252,23 @@ def _json_strings(column: pa.Array) -> pa.Array:
 
 def _quoted(texts: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _json_lists(column: pa.ListArray) -> pa.Array:
+    """Lists as JSON arrays. Their items become texts together, whichever list they are in."""
+    sizes = numbers(column.value_lengths().fill_null(0))
+    ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(sizes, dtype=np.int32)])
+    items = pa.ListArray.from_arrays(ends, json_texts(column.flatten()))
+    texts = pc.binary_join_element_wise("[", pc.binary_join(items, ", "), "]", "")
+    return pc.if_else(column.is_valid(), texts, "null")
+
+
+def _json_structs(column: pa.StructArray) -> pa.Array:
+    """Structs as JSON objects, their fields in the order of the type."""
+    parts: list[Any] = []
+    for at, (item, values) in enumerate(zip(column.type, column.flatten(), strict=True)):
+        parts += [f"{', ' if at else '{'}{json.dumps(item.name)}: ", json_texts(values)]
+    return pc.if_else(column.is_valid(), pc.binary_join_element_wise(*parts, "}", ""), "null")
 
 
 def _iso(column: pa.Array) -> pa.Array:

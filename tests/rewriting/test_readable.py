@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import random
+import re
 import struct
+from collections import Counter
 
+import numpy as np
 import pytest
 
 from kdissect.rewriting.verification import readable as module
-from kdissect.rewriting.verification.readable import Found, Texts, What, readable, readable_in_records
+from kdissect.rewriting.verification.readable import (
+    Found,
+    Texts,
+    What,
+    distinct_stretches,
+    readable,
+    readable_in_records,
+)
 from kdissect.schema.vocabulary import is_protocol_word
 from tests.bench.frames import batch
 
@@ -26,6 +37,47 @@ from tests.bench.frames import batch
 )  # fmt: skip
 def test_stretches(data: bytes, found: list[bytes]) -> None:
     assert list(readable(data)) == found
+
+
+CHARACTER = rb"[\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
+RUN, FILLER = re.compile(rb"(?:%b){4,}" % CHARACTER), re.compile(rb"x{4,}")
+
+
+def test_stretches_are_those_of_a_regular_expression(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = random.Random(5)
+    letters = [
+        b"a",
+        b"bc",
+        b"x",
+        b"xxxx",
+        b"\0",
+        b"\xc3\xa9",
+        b"\xe6\x97\xa5",
+        b"\xf0\x9f\x98\x80",
+        b"\xf0\x9f",
+        b"\xff",
+    ]
+    ranges = [b"".join(draw.choices(letters, k=draw.randrange(60))) for _ in range(400)]
+    expected: Counter[bytes] = Counter()
+    firsts: dict[bytes, int] = {}
+    for at, data in enumerate(ranges):
+        pieces = [piece.strip(b"x") for run in RUN.findall(data) for piece in FILLER.split(run)]
+        pieces = [piece for piece in pieces if len(piece) >= 4]
+        assert list(readable(data)) == pieces
+        expected.update(pieces)
+        for piece in pieces:
+            firsts.setdefault(piece, at)
+    assert sum(expected.values()) > 1000
+    ends = np.cumsum([len(data) for data in ranges])
+    begins = ends - [len(data) for data in ranges]
+    for room in (1, 7, 1 << 14):
+        monkeypatch.setattr(module, "ROOM", room)
+        counted: Counter[bytes] = Counter()
+        first: dict[bytes, int] = {}
+        for text, at, count in distinct_stretches(np.frombuffer(b"".join(ranges), np.uint8), begins, ends):
+            counted[text] += count
+            first.setdefault(text, at)
+        assert (counted, first) == (expected, firsts)
 
 
 def test_headers_of_batches_are_numbers() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from kdissect.tables.formats import ParquetFile, write_arrow, write_csv, write_jsonl, write_parquet
+from kdissect.tables.formats import ParquetFile, json_texts, write_arrow, write_csv, write_jsonl, write_parquet
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
 TABLE = pa.table(
@@ -51,6 +51,25 @@ def test_json_lines():
     ]
     assert [row["raw"] for row in rows] == [base64.b64encode(b"\x00\xff").decode(), None, "", "aw=="]
     assert [row["pairs"] for row in rows] == [[{"key": "k", "value": "dg=="}], None, [], [{"key": None, "value": None}]]
+
+
+NESTED = [
+    (pa.list_(pa.string()), [["a", 'b"\u00e9', None], [], None, ["c"]]),
+    (pa.list_(pa.int64()), [[1, None], None, [], [3]]),
+    (pa.list_(pa.list_(pa.int32())), [[[1], []], None, [None], []]),
+    (pa.list_(pa.struct([("key", pa.string()), ("n", pa.int32())])), [[{"key": "k", "n": 1}, None], None, []]),
+    (
+        pa.struct([("a", pa.bool_()), ("b", pa.list_(pa.string()))]),
+        [{"a": True, "b": ["x"]}, None, {"a": None, "b": None}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), NESTED)
+@pytest.mark.parametrize("first", [0, 1])
+def test_nested_values_are_what_json_writes(kind, values, first):
+    column = pa.array(values, kind).slice(first)
+    assert json_texts(column).to_pylist() == [json.dumps(value, ensure_ascii=False) for value in values[first:]]
 
 
 def test_csv():

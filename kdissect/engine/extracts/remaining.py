@@ -22,7 +22,7 @@ from kdissect.net.scanner import Scanner
 from kdissect.net.segment import A_HIGH, A_LOW, AT, B_HIGH, B_LOW, LEN, PACKET
 from kdissect.rewriting.place_kernels import repeat
 from kdissect.rewriting.places import Places
-from kdissect.rewriting.verification.readable import Texts, What, readable
+from kdissect.rewriting.verification.readable import Texts, What, distinct_stretches
 from kdissect.rewriting.verification.walkedframes import FRAME_MASK, WalkedFrames
 from kdissect.tables.identity import address
 
@@ -105,8 +105,7 @@ def _scan(path: Path, pages: mmap.mmap, out: npt.NDArray[np.uint8], texts: Texts
         row = np.searchsorted(packets[:, r.NUMBER], plain[:, PACKET] & FRAME_MASK)
         first[row] = plain[:, AT]
         last[row] = plain[:, AT] + plain[:, LEN]
-        for number, begin, end in zip(packets[:, r.NUMBER].tolist(), first.tolist(), last.tolist(), strict=True):
-            for stretch in readable(out[begin:end].tobytes()):
-                texts.add(What.UNREAD, stretch, number)
+        for text, at, count in distinct_stretches(out, first, last):
+            texts.add(What.UNREAD, text, int(packets[at, r.NUMBER]), count)
         pages.madvise(mmap.MADV_DONTNEED)
     capture.close()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-SHORTEST = 4
-"""Characters from which on a stretch of unknown bytes counts as text: shorter ones occur by chance everywhere."""
-_LETTER = rb"[\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
-_RUN = re.compile(rb"(?:%b){%d,}" % (_LETTER, SHORTEST))
-_FILLER = re.compile(rb"x{%d,}" % SHORTEST)
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.rewriting.verification.stretch_kernels import SHORTEST, copy_stretches, find_stretches
+
+ROOM = 1 << 14
+"""Stretches that are found at a time."""
 _BATCH_PREFIX, _MAGIC_AT, _BATCH_HEADER, _MESSAGE_HEADER = 12, 16, 61, 18
 """Offset and length in front of a batch; its magic; what stands before the records of a batch of magic 2, and before
 the key of a message of magic 0 (8 more of magic 1): KIP-98, KIP-32."""
@@ -41,11 +43,36 @@ class Found:
 
 def readable(data: bytes) -> Iterator[bytes]:
     """Stretches of readable characters, without filler of `redact`."""
-    for run in _RUN.finditer(data):
-        for piece in _FILLER.split(run[0]):
-            text = piece.strip(b"x")  # shorter filler with a readable length beside it
-            if len(text) >= SHORTEST:
-                yield text
+    for found in _stretches(np.frombuffer(data, np.uint8), np.zeros(1, np.int64), np.full(1, len(data), np.int64)):
+        for begin, end in found[:, 1:].tolist():
+            yield data[begin:end]
+
+
+def distinct_stretches(
+    data: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> Iterator[tuple[bytes, int, int]]:
+    """The readable stretches of the ranges of `data` from `begins` to `ends`: a text, the first range that has it, how
+    often it is there. A text may come again after ROOM stretches."""
+    for found in _stretches(data, begins, ends):
+        offsets = np.empty(len(found) + 1, np.int32)
+        texts = np.empty(int((found[:, 2] - found[:, 1]).sum()), np.uint8)
+        copy_stretches(data, found, offsets, texts)
+        column = pa.BinaryArray.from_buffers(
+            pa.binary(), len(found), [None, pa.py_buffer(offsets), pa.py_buffer(texts)]
+        ).dictionary_encode()
+        codes = column.indices.to_numpy()
+        counts, firsts = np.bincount(codes), np.unique(codes, return_index=True)[1]
+        yield from zip(column.dictionary.to_pylist(), found[firsts, 0].tolist(), counts.tolist(), strict=True)
+
+
+def _stretches(
+    data: npt.NDArray[np.uint8], begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Rows of `find_stretches`, up to ROOM at a time."""
+    reached = np.array([0, -1, -1], np.int64)
+    while reached[0] < len(begins):
+        found = np.empty((min(ROOM, len(data) // SHORTEST + 1), 3), np.int64)
+        yield found[: find_stretches(data, begins, ends, found, reached)]
 
 
 def readable_in_records(data: bytes) -> Iterator[bytes]:
@@ -70,15 +97,15 @@ class Texts:
         self.further = 0
         """Texts that were met when `MOST` others were known."""
 
-    def add(self, what: What, text: bytes, frame: int) -> None:
-        """Count a text, unless it is empty, or filler or zeros of `redact`."""
+    def add(self, what: What, text: bytes, frame: int, count: int = 1) -> None:
+        """Count a text that is there so often, unless it is empty, or filler or zeros of `redact`."""
         if not text.strip(b"x") or not text.strip(b"\0"):
             return
         known = self.found.get((what, text))
         if known is not None:
             known.frame = min(known.frame, frame)
-            known.count += 1
+            known.count += count
         elif len(self.found) < MOST:
-            self.found[what, text] = Found(frame, 1)
+            self.found[what, text] = Found(frame, count)
         else:
-            self.further += 1
+            self.further += count
