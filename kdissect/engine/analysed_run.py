@@ -163,7 +163,7 @@ class AnalysedRun:
             )
             of = "rows of the first" if name == "exchanges" else "the first"
             told = f"{of} {room.kept[name]:,} {name} fit in {allowed}; {room.left_out[name]:,} more are left out"
-            self.books.ledger.note(Kind.BUFFER_LIMIT, "tables", told)
+            self.books.ledger.note_of_run(Kind.BUFFER_LIMIT, "tables", told)
             settings.limited.note(told)
         room.at_the_end()
         made: dict[str, list[pa.Table]] = {}

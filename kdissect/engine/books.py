@@ -16,6 +16,7 @@ from kdissect.kafka.exchanges import payloads
 from kdissect.kafka.exchanges.completion import Sparing
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.ledger import Ledger
+from kdissect.problems import Kind as ProblemKind
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.host_names import HostNames
 from kdissect.tables.projection import gathered, only_gathered, wanted
@@ -123,6 +124,7 @@ class Books:
 
     def finish(self) -> dict[str, pa.Table]:
         """The tables made at the end, whole and resolved."""
+        self._note_limits()
         self.settings.timings.at(TABLES)
         made = self.builder.finish(self.ledger.problems(), self.quality)
         self.settings.timings.at(REST)
@@ -130,9 +132,15 @@ class Books:
 
     def pieces_at_the_end(self) -> Iterator[tuple[str, pa.Table]]:
         """What `finish` gives, not resolved yet, in pieces: for whoever does not need a table whole."""
+        self._note_limits()
         self.settings.timings.at(TABLES)
         for name, table in self.builder.pieces_at_the_end(self.ledger.problems(), self.quality):
             self.settings.timings.at(REST)
             yield name, table
             self.settings.timings.at(TABLES)
         self.settings.timings.at(REST)
+
+    def _note_limits(self) -> None:
+        """Note as problems what earlier passes with the same settings left out."""
+        for where, detail in self.settings.limited.problems:
+            self.ledger.note_of_run(ProblemKind.BUFFER_LIMIT, where, detail)

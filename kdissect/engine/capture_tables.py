@@ -236,7 +236,9 @@ class CaptureTables:
                 left_out += batch.num_rows
         if left_out:
             allowed = memory_text(memory)
-            self._settings.limited.note(f"the first {kept:,} {JOINED} fit in {allowed}; {left_out:,} more are left out")
+            told = f"the first {kept:,} {JOINED} fit in {allowed}; {left_out:,} more are left out"
+            self._settings.limited.note(told)
+            self._settings.limited.note_problem(JOINED, told)
 
     def _may_not_fit(self, name: str) -> bool:
         """Whether rows of a table that is made part by part may be more than the memory allowed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import tempfile
 from pathlib import Path
 
@@ -75,12 +76,51 @@ def test_a_partition_without_room_has_its_first_deliveries_and_the_rest_is_repor
     capture = kdissect.open(CAPTURES / name, memory=256_000_000)
     first = capture.table("deliveries")
     assert 0 < first.num_rows < whole.num_rows
+    problems = capture.table("problems").to_pylist()
+    told = {row["where"]: row for row in problems if row["kind"] == "buffer_limit"}
+    assert {row["capture"] for row in told.values()} == {Path(name).name}
+    batches = kdissect.open(CAPTURES / name).table("record_batches").to_pylist()
+    count = 0
+    for place, row in told.items():
+        kept, left_out = (int(part.replace(",", "")) for part in re.findall(r"([\d,]+) (?:record|more)", row["detail"]))
+        topic, _, partition = place.rpartition(":")
+        assert kept + left_out == sum(
+            (one["topic"] or one["topic_id"]) == topic and one["partition"] == int(partition) for one in batches
+        )
+        count += left_out
     [note] = capture.left_out
-    assert "record batches" in note
-    assert "left out" in note
+    assert note.startswith("the first record batches of each partition fit in 256 MB of memory; ")
+    assert f"; {count:,} more are left out, of " in note
+    assert any(place in note for place in told)
     keys = ["fetch_exchange_id", "topic", "partition", "base_offset"]
     known = {tuple(row.values()) for row in whole.select(keys).to_pylist()}
     assert {tuple(row.values()) for row in first.select(keys).to_pylist()} <= known
+
+
+def test_batches_left_out_are_problems_of_what_is_read_later_and_of_nothing_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Problems alone make no deliveries. Of several captures the row names none."""
+    name = "stories/slow_consumer.pcap.zst"
+    monkeypatch.setattr(delivery_shares, "GATHERED", 1)
+    monkeypatch.setattr(delivery_shares, "COPIES", 1)
+    monkeypatch.setattr(delivery_shares, "READING", 256_000_000 - largest_partition(name) // 2)
+    capture = kdissect.open([CAPTURES / name, CAPTURES / "base_tiny.pcap"], memory=256_000_000)
+    limits = "kind = 'buffer_limit'"
+    assert capture.table("problems", where=limits).num_rows == 0
+    capture.table("deliveries")
+    rows = capture.table("problems", where=limits).to_pylist()
+    assert rows
+    assert {row["capture"] for row in rows} == {None}
+    for again in (
+        pa.Table.from_batches(capture.batches("problems", where=limits)).to_pylist(),
+        pa.Table.from_batches(capture.ordered("problems", where=limits)).to_pylist(),
+        capture.tables(["problems", "exchanges"], where={"problems": limits})["problems"].to_pylist(),
+    ):
+        assert again == rows
+    capture.save(tmp_path, {"problems": None})
+    saved = pq.read_table(tmp_path / "problems.parquet").to_pylist()
+    assert [row for row in saved if row["kind"] == "buffer_limit"] == rows
 
 
 def test_a_whole_table_beyond_the_memory_has_its_first_rows_and_its_pieces_have_all(
@@ -100,6 +140,8 @@ def test_a_whole_table_beyond_the_memory_has_its_first_rows_and_its_pieces_have_
         f"the first {first.num_rows:,} deliveries fit in 256 MB of memory; {whole.num_rows - first.num_rows:,} more"
     )
     assert capture.left_out == [left_out + " are left out"]
+    [problem] = capture.table("problems", where="kind = 'buffer_limit'").to_pylist()
+    assert (problem["where"], problem["detail"]) == ("deliveries", capture.left_out[0])
     capture = kdissect.open(CAPTURES / name, memory=256_000_000)
     assert pa.Table.from_batches(capture.batches("deliveries")).equals(whole)
     assert capture.left_out == []

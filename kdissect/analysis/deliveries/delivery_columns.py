@@ -152,6 +152,11 @@ class Names:
         """How many topics' partitions have a code."""
         return len(self._keys)
 
+    def name_place(self, code: int) -> str:
+        """A place as `topic:partition`; topics without a name have their id."""
+        key = int(self._keys[self._codes == code][0])
+        return f"{self.topics.texts[key >> 32]}:{key & 0xFFFFFFFF}"
+
     def topics_of(self, table: pa.Table) -> tuple[Int64s, Int64s]:
         """Codes of `topic` and `topic_id`."""
         return self.topics.column(table, "topic"), self.topics.column(table, "topic_id")

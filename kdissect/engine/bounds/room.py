@@ -36,11 +36,17 @@ class Limited:
     """What analyses of a capture left out, for whoever tells people; one line each."""
 
     notes: list[str] = field(default_factory=list)
+    problems: dict[tuple[str, str], None] = field(default_factory=dict)
+    """Rows of `problems` (`where`, `detail`) for what later passes over the same captures do not see, each once."""
 
     def note(self, text: str) -> None:
         """Once each."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def note_problem(self, where: str, detail: str) -> None:
+        """A row of `problems`, in every table of problems that is made from now on."""
+        self.problems[where, detail] = None
 
 
 def checked(memory: int | None) -> int | None:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from kdissect.analysis.deliveries.delivery_columns import Input, Names
 from kdissect.analysis.deliveries.delivery_rows import DeliveryMaker
+from kdissect.analysis.findings.phrases import many
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.room import READING, memory_text
@@ -56,11 +57,7 @@ def deliveries(
             for table in made:
                 merge.add(table)
             yield from merge.ordered()
-        if shares.left_out:
-            allowed = memory_text(settings.memory)
-            settings.limited.note(
-                f"the first record batches of each partition fit in {allowed}; {shares.left_out:,} more are left out"
-            )
+        _report_left_out(shares, settings)
 
 
 def _gathered(
@@ -79,6 +76,21 @@ def _gathered(
     return maker, shares
 
 
+def _report_left_out(shares: Shares, settings: Settings) -> None:
+    """Note the record batches for which there was no room: a line for people, and a problem for each partition."""
+    if not shares.left_out:
+        return
+    allowed = memory_text(settings.memory)
+    for partition, one in shares.left_out.items():
+        fit = f"the first {one.kept:,} record batches fit in {allowed}"
+        settings.limited.note_problem(partition, f"{fit}; {one.left_out:,} more are left out of deliveries")
+    first, *others = shares.left_out
+    of = first if not others else f"{first} and {many(len(others), 'more partition')}"
+    count = sum(one.left_out for one in shares.left_out.values())
+    fit = f"the first record batches of each partition fit in {allowed}"
+    settings.limited.note(f"{fit}; {count:,} more are left out, of {of}")
+
+
 def _spool(open_files: ExitStack) -> Spool:
     """A temporary file, made when rows are more than memory should hold. Raises ScratchFull."""
     return open_files.enter_context(Spool(Path(open_files.enter_context(scratch()))))
@@ -92,6 +104,13 @@ class _Piece(NamedTuple):
     batches: int
 
 
+class _Cut(NamedTuple):
+    """Record batches of a partition that is joined in part."""
+
+    kept: int
+    left_out: int
+
+
 class Shares:
     """What deliveries are made of, on its way to be joined. `open_files` closes the temporary file. `room`: bytes of a
     share that are joined at a time (None: any number)."""
@@ -102,8 +121,8 @@ class Shares:
         self._size = 0
         self._spool: Spool | None = None
         self._pieces: dict[int, list[_Piece]] = {}
-        self.left_out = 0
-        """Record batches for which there was no room."""
+        self.left_out: dict[str, _Cut] = {}
+        """Partitions (`topic:partition`) that had no room for all of their record batches."""
 
     @property
     def spilled(self) -> bool:
@@ -131,7 +150,7 @@ class Shares:
         if self._room is None or sum(piece.size for piece in pieces) <= self._room:
             yield Input.joined([self._read(piece) for piece in pieces], self._names)
         elif remainder + divisor >= self._names.places:
-            yield self._first_of(pieces, self._room)
+            yield self._first_of(pieces, self._room, self._names.name_place(remainder))
         else:
             parts: dict[int, list[_Piece]] = {}
             for piece in pieces:
@@ -139,15 +158,17 @@ class Shares:
             for digit in sorted(parts):
                 yield from self._share(parts[digit], divisor * SHARES, remainder + divisor * digit)
 
-    def _first_of(self, pieces: Sequence[_Piece], room: int) -> Input:
-        """The first exchanges of a share for which there is room."""
+    def _first_of(self, pieces: Sequence[_Piece], room: int, partition: str) -> Input:
+        """The first exchanges of a share for which there is room. Its rows are all of this partition."""
         first: list[Input] = []
-        for at, piece in enumerate(pieces):
+        for piece in pieces:
             data = self._read(piece)
             if piece.size > room:
                 data = data.of_first(len(data.exchanges) * room // piece.size)
-                self.left_out += piece.batches - data.batches + sum(other.batches for other in pieces[at + 1 :])
                 first.append(data)
+                kept = sum(part.batches for part in first)
+                if others := sum(one.batches for one in pieces) - kept:
+                    self.left_out[partition] = _Cut(kept, others)
                 break
             first.append(data)
             room -= piece.size

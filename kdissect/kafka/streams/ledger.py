@@ -371,6 +371,12 @@ class Ledger:
 
     # ---- problems
 
+    def note_of_run(self, kind: Kind, where: str, detail: str) -> None:
+        """One row of problems about everything that was read; of several captures it names none."""
+        capture, self.capture = self.capture, 0 if len(self.connections.captures) == 1 else -1
+        self.note(kind, where, detail)
+        self.capture = capture
+
     def note(
         self, kind: Kind, where: str, detail: str, *, conn: int = -1, n: int = -1, orphan: bool = False,
         at: int = NULL, packet: int = -1, size: int = -1,
