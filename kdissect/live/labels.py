@@ -11,6 +11,7 @@ Rules.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -56,10 +57,12 @@ def _encoded(column: pa.Array) -> tuple[list[str], Ints]:
 
 
 class Dimension:
-    """Counters by name. `limit`: names that have a place. `cell_us`: microseconds of a cell of the window."""
+    """Counters by name. `limit`: names that have a place. `cell_us`: microseconds of a cell of the window. `parts`:
+    what durations are counted by, next to the name."""
 
-    def __init__(self, name: str, limit: int, cell_us: int) -> None:
+    def __init__(self, name: str, limit: int, cell_us: int, parts: Sequence[str] = PARTS) -> None:
         self.name = name
+        self.parts = parts
         self.limit = limit
         self.cell_us = cell_us
         places = limit + 1
@@ -75,14 +78,14 @@ class Dimension:
         self.exchanges: Ints = np.zeros(places, np.int64)
         self.errors: Ints = np.zeros(places, np.int64)
         self.bytes: Ints = np.zeros(places, np.int64)
-        self.histogram: Ints = np.zeros((places, len(PARTS), len(EDGES_MS) + 1), np.int64)
-        self.sum_ms = np.zeros((places, len(PARTS)))
+        self.histogram: Ints = np.zeros((places, len(parts), len(EDGES_MS) + 1), np.int64)
+        self.sum_ms = np.zeros((places, len(parts)))
         # Of the last seconds, by cell.
         self.rate: Ints = np.zeros((CELLS, places), np.int64)
         self.failed: Ints = np.zeros((CELLS, places), np.int64)
         self.volume: Ints = np.zeros((CELLS, places), np.int64)
         self.records: Ints = np.zeros((CELLS, places), np.int64)
-        self.recent = np.zeros((CELLS, places, len(PARTS), BUCKETS), np.int32)
+        self.recent = np.zeros((CELLS, places, len(parts), BUCKETS), np.int32)
 
     # ---- names
 
@@ -201,10 +204,13 @@ class Dimension:
         np.add.at(self.volume, (cell[now], place[now]), size[now])
 
     def time(self, part: int, place: Ints, at_us: Ints, took_ms: Floats) -> None:
-        """Count durations (ms; NaN: unknown, not counted) of one of PARTS."""
+        """Count durations (ms; NaN: unknown, not counted) of one of the parts."""
+        self.time_each(np.full(len(place), part), place, at_us, took_ms)
+
+    def time_each(self, parts: Ints, place: Ints, at_us: Ints, took_ms: Floats) -> None:
+        """Count durations (ms; NaN: unknown, not counted), each of its own part."""
         known = ~np.isnan(took_ms)
-        place, at_us, took_ms = place[known], at_us[known], took_ms[known]
-        parts = np.full(len(place), part)
+        parts, place, at_us, took_ms = parts[known], place[known], at_us[known], took_ms[known]
         np.add.at(self.histogram, (place, parts, np.searchsorted(EDGES_MS, took_ms, side="left")), 1)
         np.add.at(self.sum_ms, (place, parts), took_ms)
         now, cell = self.inside(at_us)
@@ -227,7 +233,7 @@ class Dimension:
                 "exchanges": int(self.exchanges[place]), "errors_total": int(self.errors[place]),
             }  # fmt: skip
             of = self.recent[:, place].sum(axis=0)
-            for n, part in enumerate(PARTS):
+            for n, part in enumerate(self.parts):
                 line[f"{part}_p50_ms"] = quantile(of[n], 0.5)
                 line[f"{part}_p99_ms"] = quantile(of[n], 0.99)
             found.append(line)

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kdissect.escaping import visible
-from kdissect.live.labels import EDGES_MS, PARTS, Dimension
+from kdissect.live.delivery_figures import topic_and_group
+from kdissect.live.labels import EDGES_MS, Dimension
 from kdissect.live.running_figures import Figures
 
 if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+    from prometheus_client.core import HistogramMetricFamily, Metric
 
     from kdissect.live.metrics_server import MetricsServer
 
@@ -34,8 +35,8 @@ class Collector:
         with figures.lock:
             snapshot = figures.snapshot()
             families = [
-                *self._exchanges(), *map(_histogram, figures.of.values()), *self._state(snapshot),
-                *self._loss(snapshot),
+                *self._exchanges(), *map(_histogram, figures.of.values()), *self._deliveries(),
+                *self._state(snapshot), *self._loss(snapshot),
             ]  # fmt: skip
         yield from families
 
@@ -65,6 +66,29 @@ class Collector:
                 for place, text in _named(dimension):
                     family.add_metric([text], int(counted[place]))
                 yield family
+
+    def _deliveries(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+        if self._figures.deliveries is None:
+            return
+        of = self._figures.deliveries.of
+        places = [(place, [visible(one) for one in topic_and_group(text)]) for place, text in _places(of)]
+        for name, help_text, counted in (
+            ("deliveries", "Record batches that groups were given.", of.exchanges),
+            ("untimed_deliveries", "Those of them whose Produce request is not known, or no longer.", of.errors),
+        ):
+            family = CounterMetricFamily(f"kdissect_{name}", help_text, labels=["topic", "group"])
+            for place, labels in places:
+                family.add_metric(labels, int(counted[place]))
+            yield family
+        histogram = HistogramMetricFamily(
+            "kdissect_delivery_seconds", "From a record batch's Produce request to its group, and what it waited for.",
+            labels=["topic", "group", "waited_for"],
+        )  # fmt: skip
+        for place, labels in places:
+            _add_histograms(histogram, of, place, labels)
+        yield histogram
 
     def _state(self, snapshot: dict[str, Any]) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -133,9 +157,15 @@ class Collector:
 
 def _named(dimension: Dimension) -> Iterator[tuple[int, str]]:
     """Places that have anything, with their label."""
+    for place, text in _places(dimension):
+        yield place, visible(text)
+
+
+def _places(dimension: Dimension) -> Iterator[tuple[int, str]]:
+    """Places that have anything, with their name."""
     for place, text in enumerate(dimension.texts):
         if text is not None and (place or dimension.exchanges[0] or dimension.histogram[0].any()):
-            yield place, visible(text)
+            yield place, text
 
 
 def _histogram(dimension: Dimension) -> Metric:
@@ -145,14 +175,19 @@ def _histogram(dimension: Dimension) -> Metric:
     family = HistogramMetricFamily(
         f"kdissect_{name}_seconds", f"Durations by {name} and whose time it was.", labels=[name, "part"]
     )
-    bounds = [*(f"{edge / 1000:g}" for edge in EDGES_MS), "+Inf"]
     for place, text in _named(dimension):
-        for part, called in enumerate(PARTS):
-            counts = dimension.histogram[place, part].cumsum().tolist()
-            if counts[-1]:
-                buckets = list(zip(bounds, counts, strict=True))
-                family.add_metric([text, called], buckets, sum_value=float(dimension.sum_ms[place, part]) / 1000)
+        _add_histograms(family, dimension, place, [text])
     return family
+
+
+def _add_histograms(family: HistogramMetricFamily, dimension: Dimension, place: int, labels: list[str]) -> None:
+    """Add the histogram of each part of a place that has any durations."""
+    bounds = [*(f"{edge / 1000:g}" for edge in EDGES_MS), "+Inf"]
+    for part, called in enumerate(dimension.parts):
+        counts = dimension.histogram[place, part].cumsum().tolist()
+        if counts[-1]:
+            buckets = list(zip(bounds, counts, strict=True))
+            family.add_metric([*labels, called], buckets, sum_value=float(dimension.sum_ms[place, part]) / 1000)
 
 
 class Server:

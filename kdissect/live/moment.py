@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
 
 from kdissect.capture.block import Block
+from kdissect.tables.declaration import SCHEMAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,9 @@ class Moment:
     shed: Shed | None = None
     quiet: bool = True
     """No packet came just now."""
+    read_connections: Callable[[], pa.Table] = SCHEMAS["connections"].empty_table
+    """Returns the rows of `connections` that are known, within `tick` alone; those that ended are not among the rows of
+    the moment after one with `shed`. Without rows unless `connections` are read."""
 
 
 class Sender(Protocol):

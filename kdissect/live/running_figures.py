@@ -27,6 +27,7 @@ from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Flags, ints, one, reals
 from kdissect.capture.block import Block
 from kdissect.live.brokers.broker_states import BrokerStates, instant
+from kdissect.live.delivery_figures import DeliveryFigures
 from kdissect.live.labels import CELLS, PARTS, Dimension, Floats, Ints
 from kdissect.live.moment import Moment, Waiting
 
@@ -55,16 +56,18 @@ def texts(table: pa.Table, name: str) -> pa.Array:
 class Figures:
     """What is known of the traffic; a `Listener` of `Watch`. `lock` guards everything against other threads.
 
-    `window_s`: seconds that rates and quantiles are over.
+    `window_s`: seconds that rates and quantiles are over. `deliveries`: those are counted, too; `Watch` has to read
+    `DeliveryFigures.read` then.
     """
 
-    def __init__(self, window_s: float = WINDOW_S) -> None:
+    def __init__(self, window_s: float = WINDOW_S, deliveries: bool = False) -> None:
         self.lock = threading.RLock()
         self.window_s = window_s
         self.now_us = 0
         """The instant that all figures are of, by the capture's clock; 0 before any packet."""
         cell_us = max(1, int(window_s * 1e6 / CELLS))
         self.of = {name: Dimension(name, limit, cell_us) for name, limit in LIMITS.items()}
+        self.deliveries = DeliveryFigures(window_s) if deliveries else None
         self.statuses: Counter[tuple[str, str]] = Counter()
         """By API and status, since the beginning; APIs are those of the protocol."""
         self.error_codes: Counter[tuple[str, str]] = Counter()
@@ -128,6 +131,18 @@ class Figures:
             for broker, alive in moment.sessions.items():
                 self.sessions[moment.broker_names.get(broker, broker)] += alive
             self._judge(moment)
+
+    def note_deliveries(self, moment: Moment | None) -> None:
+        """Count the deliveries of a moment after its `tick`; None: after the last one. `lock` is taken for the counting
+        alone, which takes no time, next to joining."""
+        figures = self.deliveries
+        if figures is None:
+            return
+        made = figures.finish() if moment is None else figures.take(moment)
+        with self.lock:
+            figures.of.advance(self.now_us)
+            if made is not None:
+                figures.count(made)
 
     # ---- counting
 
@@ -341,6 +356,7 @@ class Figures:
                 "clients": tables["client"],
                 "topics": tables["topic"],
                 "apis": tables["api"],
+                "deliveries": [] if self.deliveries is None else self.deliveries.lines(),
                 "findings": list(self.findings),
                 "ended": self.ended,
             }

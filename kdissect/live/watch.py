@@ -42,6 +42,7 @@ from kdissect.live.waiting import API, CLIENT, CONNECTION, COUNT, SINCE, waiting
 from kdissect.net.scanner import Scanner
 from kdissect.schema import index
 from kdissect.tables.builder import TableBuilder
+from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import LIVE
 from kdissect.tables.identity import SEPARATOR, endpoint
 
@@ -197,10 +198,11 @@ class Watch:
         ledger = self._books.ledger
         connections = self._connections + len(ledger.connections) - self._kept
         many = ledger.problem_rows > SHED_ROWS or len(ledger.connections) > SHED_ROWS + 2 * self._kept
-        shed = None
+        shed = connection_rows = None
         if many or self._latest - self._shed_at > SHED_NS:
             self._shed_at = self._latest
             shed = self._shed()
+            connection_rows = self._connection_rows()
             self._renew_books()
         self._listener.tick(
             Moment(
@@ -216,6 +218,7 @@ class Watch:
                 self._new_listings(),
                 shed,
                 quiet,
+                self._connection_rows if connection_rows is None else lambda: connection_rows,
             )
         )
 
@@ -239,6 +242,7 @@ class Watch:
                 renamed,
                 self._new_listings(),
                 self._shed(),
+                read_connections=self._connection_rows,
             )
         )
 
@@ -323,6 +327,13 @@ class Watch:
             if name == "problems":
                 _count(table, problems, size)
         return Shed(problems, size)
+
+    def _connection_rows(self) -> pa.Table:
+        """The connections that the books have; none unless they are read."""
+        builder = self._books.builder
+        if "connections" not in builder.columns:
+            return SCHEMAS["connections"].empty_table()
+        return builder.finished("connections", list(builder.connection_pieces()))
 
     def _renew_books(self) -> None:
         """Go on with new books that know what is still open."""

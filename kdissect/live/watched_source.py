@@ -79,7 +79,8 @@ class Session:
 
     def run(self) -> None:
         """Read to the end. Raises CaptureError."""
-        Watch(self.source, self, self._sampler, None if self._sender is None else self._sender.read).run()
+        Watch(self.source, self, self._sampler, self._read()).run()
+        self.figures.note_deliveries(None)
         if self._lookout is not None:
             members = self.source.capture.members
             own = [member.path for member in members if member.path is not None]
@@ -88,6 +89,14 @@ class Session:
             self._lookout.look(own if whole else self.ring.files()[-LOOK_BACK:] if self.ring is not None else [])
             self._findings(wait=True)
         self.figures.ended = True
+
+    def _read(self) -> dict[str, list[str]]:
+        """Tables and columns that the sender and deliveries need."""
+        needed = [one.read for one in (self._sender, self.figures.deliveries) if one is not None]
+        return {
+            name: list(dict.fromkeys(column for read in needed for column in read.get(name, ())))
+            for name in dict.fromkeys(name for read in needed for name in read)
+        }
 
     # ---- told by Watch
 
@@ -107,6 +116,7 @@ class Session:
             figures.share, figures.behind_s = self._sampler.share, behind
             figures.dropped = self.source.dropped()
             figures.tick(moment)
+        figures.note_deliveries(moment)
         if self._sender is not None:
             self._sender.take(moment.settled, self.source.waits_for_us)
         self._spare.give_back()

@@ -26,6 +26,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder
@@ -335,6 +336,20 @@ class TableBuilder:
             made.setdefault(name, []).append(table)
         return {name: unified(pa.concat_tables(parts, promote_options="none")) for name, parts in made.items()}
 
+    def connection_pieces(self) -> Iterator[pa.Table]:
+        """The connections that are known, not resolved yet, in pieces, at least one."""
+        columns, wanted = self.working_columns("connections"), self._wanted_connections()
+        return connections_tables(self.directory, self.clients, columns, wanted, self.sights)
+
+    def _wanted_connections(self) -> npt.NDArray[np.bool_] | None:
+        """Which connections have rows; None: all."""
+        connections = self.directory.connections
+        wanted = None if self.selected is None else self.selected.connections(connections)
+        if self.sights is not None:
+            kept = self.sights.connections(connections)
+            wanted = kept if wanted is None else wanted & kept
+        return wanted
+
     def pieces_at_the_end(
         self, problems: Iterable[Problems] = (), quality: Iterable[Quality] = ()
     ) -> Iterator[tuple[str, pa.Table]]:
@@ -345,15 +360,10 @@ class TableBuilder:
         connections = self.directory.connections
         for part in ours:
             np.add.at(connections.problems, part.conn[part.conn >= 0], 1)
-        wanted = None if self.selected is None else self.selected.connections(connections)
-        if self.sights is not None:
-            kept = self.sights.connections(connections)
-            wanted = kept if wanted is None else wanted & kept
+        wanted = self._wanted_connections()
         for name in self.columns:
             if name == "connections":
-                for table in connections_tables(
-                    self.directory, self.clients, self.working_columns(name), wanted, self.sights
-                ):
+                for table in self.connection_pieces():
                     yield name, table
             elif name == "producers":
                 yield name, self._recorder.producers()

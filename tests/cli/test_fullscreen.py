@@ -52,6 +52,33 @@ def text(app: Screen, part: str = "table") -> str:
     return str(app.query_one(f"#{part}", Static).render())
 
 
+def test_deliveries_are_a_table_where_they_are_counted(session: Session, captures: Path) -> None:
+    """Else the key says how to count them, and Tab passes them over."""
+
+    async def refused(app: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("d")
+        assert app.shown == "brokers"
+        assert "--deliveries" in text(app, "head")
+        await pilot.press("tab", "tab", "tab", "tab")
+        assert app.shown == "brokers"
+
+    driven(session, SIZES[1], refused)
+
+    async def shown(app: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("tab", "tab", "tab", "tab")
+        assert app.shown == "deliveries"
+        title, line = text(app).splitlines()[:2]
+        assert title.split()[:4] == ["Topic", "Group", "a", "second"]
+        assert line.split()[:2] == ["s3x", "g3"]
+        assert "reader (100%)" in line
+
+    source = open_source([str(captures / "stories/slow_consumer.pcap.zst")], None, (), None, once=True)
+    with Session(source, Figures(deliveries=True)) as counting:
+        counting.run()
+        driven(counting, SIZES[1], shown)
+        driven(counting, SIZES[0], shown)
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_every_table_fits(session: Session, size: tuple[int, int]) -> None:
     async def keys(app: Screen, pilot: Pilot[None]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+import kdissect
 from kdissect.live.metrics import Server
 from kdissect.live.metrics_server import open_port
 from kdissect.live.running_figures import Figures
@@ -28,9 +29,11 @@ DASHBOARD, ALERTS = ROOT / "docs" / "live" / "dashboard.json", ROOT / "docs" / "
 def page(captures: Path) -> str:
     """Metrics of a capture, in Prometheus' own format."""
     source = open_source([str(captures / "k4_session_eviction.pcap")], None, (), None, once=True)
-    figures = Figures()
+    figures = Figures(deliveries=True)
     Watch(source, figures).run()
     source.close()
+    assert figures.deliveries is not None
+    figures.deliveries.count(kdissect.open(captures / "k4_java_classic.pcap").table("deliveries"))
     figures.dropped = 3
     figures.sessions = {"1": 4}
     server = Server(open_port("127.0.0.1:0"), figures)

@@ -6,7 +6,7 @@ table `deliveries` alone has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,17 @@ from kdissect.tables.order import order, sort_columns
 
 READ = {name: frozenset((*columns, *sort_columns(name))) for name, columns in DELIVERIES.tables.items()}
 BATCHES = "record_batches"
+
+
+def join_parts(parts: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
+    """Rows of `deliveries`, in order. `parts`: of tables of READ, those of some exchanges each; a table that is not
+    there has no rows."""
+    tables = {}
+    for name in READ:
+        none = SCHEMAS[name].empty_table()
+        mine = parts.get(name)
+        tables[name] = order(name, unified(pa.concat_tables(mine, promote_options="permissive"))) if mine else none
+    return deliveries(tables)
 
 
 class FirstRows:
@@ -70,14 +81,8 @@ class FirstRows:
 
     def deliveries(self) -> pa.Table:
         """Rows of `deliveries`, in order. The rows that they are made of are let go."""
-        tables = {}
-        for name in READ:
-            parts = self._parts.pop(name, [])
-            none = SCHEMAS[name].empty_table()
-            tables[name] = (
-                order(name, unified(pa.concat_tables(parts, promote_options="permissive"))) if parts else none
-            )
-        return deliveries(tables)
+        parts, self._parts = self._parts, {}
+        return join_parts(parts)
 
     def _find_end(self, batches: pa.Table | None) -> int | None:
         """Microseconds of the last request whose rows are kept; None for all."""

@@ -17,7 +17,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static
 
-from kdissect.cli.live.panel import VIEWS, NewsLine, busy, causes, cells, explainable, head, quiet, wrapped
+from kdissect.cli.live.panel import DELIVERIES, VIEWS, NewsLine, busy, causes, cells, explainable, head, quiet, wrapped
 from kdissect.cli.printing.grid import fit, grid
 from kdissect.cli.printing.words import milliseconds, size
 from kdissect.escaping import visible
@@ -37,6 +37,7 @@ RECENT_LINES = 12
 NAMES = tuple(VIEWS)
 HELP = """\
  b c t a   brokers, clients, topics, APIs
+ d         deliveries by topic and group (top --deliveries)
  Tab       the next of them
  up down   choose a line
  Enter     a client's exchanges; of a finding (f): why; Esc goes back
@@ -108,6 +109,7 @@ class Screen(App[None]):
         Binding("c", "view('clients')", "clients", show=False),
         Binding("t", "view('topics')", "topics", show=False),
         Binding("a", "view('apis')", "APIs", show=False),
+        Binding("d", "view('deliveries')", "deliveries", show=False),
         Binding("tab", "next", "next table", priority=True),
         Binding("s", "sort(1)", "sort"),
         Binding("S", "sort(-1)", "sort", show=False),
@@ -131,7 +133,7 @@ class Screen(App[None]):
         self._named = name
         self.shown = "brokers"
         """Which of VIEWS."""
-        self.sorted: dict[str, tuple[int, bool]] = dict.fromkeys(NAMES, (1, True))
+        self.sorted: dict[str, tuple[int, bool]] = {**dict.fromkeys(NAMES, (1, True)), DELIVERIES: (2, True)}
         """By view, the column that it is sorted by, and whether the largest comes first."""
         self.wanted = ""
         """Text that names must have."""
@@ -283,12 +285,17 @@ class Screen(App[None]):
 
     def action_view(self, name: str) -> None:
         """Another table."""
+        if name == DELIVERIES and self._session.figures.deliveries is None:
+            self.said = "deliveries are counted with --deliveries"
+            self._draw()
+            return
         self.shown, self.client, self.chosen, self.only_findings = name, None, 0, False
         self._draw()
 
     def action_next(self) -> None:
         """The next table."""
-        self.action_view(NAMES[(NAMES.index(self.shown) + 1) % len(NAMES)])
+        names = [name for name in NAMES if name != DELIVERIES or self._session.figures.deliveries is not None]
+        self.action_view(names[(names.index(self.shown) + 1) % len(names)])
 
     def action_sort(self, step: int) -> None:
         """By another column."""

@@ -40,6 +40,11 @@ def rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.1f}" if value else "0"
 
 
+def waited_for(line: Line) -> str:
+    """What deliveries waited for most, and its share of their time."""
+    return f"{line['waited_for']} ({line['waited_share']:.0%})" if line["waited_for"] else ""
+
+
 NAME = {
     name: Shown("name", Header(title), lambda line: str(line["name"]))
     for name, title in (("brokers", "Broker"), ("clients", "Client"), ("topics", "Topic"), ("apis", "API"))
@@ -63,6 +68,8 @@ STATE = Shown(
     lambda line: f"gone for {milliseconds(line['gone_ms'])}" if line["gone"] else WAITING.text(line),
 )  # fmt: skip
 """Of a broker: since when it is gone, else who waits for it."""
+DELIVERIES = "deliveries"
+"""The view that is empty unless deliveries are counted."""
 SEVERITIES = ("high", "medium", "low", "info")
 STATES = frozenset({"standstill", "answers_again", "waits_no_more", "gone", "back"})
 """Findings that say how a broker is now: the latest of each broker holds."""
@@ -77,6 +84,16 @@ VIEWS: Mapping[str, Sequence[Shown]] = {
     "clients": (NAME["clients"], RATE, *TIMES, ERRORS, WAITING, _count("lag", "lag", 1), BYTES),
     "topics": (NAME["topics"], RATE, RECORDS, *TIMES, ERRORS, _count("lag", "lag"), BYTES),
     "apis": (NAME["apis"], RATE, *TIMES, ERRORS, WAITING, BYTES),
+    "deliveries": (
+        Shown("topic", Header("Topic"), lambda line: str(line["topic"])),
+        Shown("group", Header("Group"), lambda line: str(line["group"])),
+        RATE,
+        _ms("delivery_p50_ms", "p50", 2),
+        _ms("delivery_p99_ms", "p99"),
+        Shown("waited_for", Header("waited for", drop=1), waited_for),
+        _count("untimed", "no time", 4),
+        BYTES,
+    ),
 }
 
 

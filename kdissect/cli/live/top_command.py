@@ -57,12 +57,14 @@ STEP_S = 0.05
 @click.option(
     "--metrics-ca", "authority", type=click.Path(), metavar="FILE", help="Serve clients with certificates by this only."
 )
+@click.option("--deliveries", is_flag=True, help="Count deliveries by topic and group, in screens and metrics.")
 @click.option("--otlp", "receiver", metavar="URL", help="Send exchanges as spans to this OTLP receiver.")
 @click.option("--findings/--no-findings", "find", default=True, help="Look for findings in what the ring holds.")
 def top(
     captures: tuple[str, ...], interface: str | None, ports: tuple[int, ...], speed: float | None, window: float,
     ring: float, once: bool, every: float | None, form: str | None, metrics: str | None, names: tuple[str, ...],
-    certificate: str | None, key: str | None, authority: str | None, receiver: str | None, find: bool,
+    certificate: str | None, key: str | None, authority: str | None, deliveries: bool,
+    receiver: str | None, find: bool,
 ) -> None:  # fmt: skip
     """Watch Kafka traffic: an interface, a file that grows, a directory of a rotated set, a pipe, or a replay.
 
@@ -111,7 +113,7 @@ def top(
         frugal()
         if source is None:
             source = open_source(captures, None, ports, speed, once)
-        figures = Figures(window)
+        figures = Figures(window, deliveries)
         name = interface or captures[0]
         sender = None if receiver is None else stack.enter_context(_sending(receiver, figures))
         lookout = Lookout() if find else None
