@@ -54,10 +54,30 @@ def gists(tables: Mapping[str, pa.Table]) -> dict[str, str]:
     for name, texts in asked.items():
         parts[name] += _few(texts)
     for row in tables["producer_ids"].to_pylist():
-        parts[row["exchange_id"]].append(
-            f"{row['transactional_id'] or 'idempotent'} = producer {row['producer_id']} epoch {row['producer_epoch']}"
-        )
+        given = row["producer_id"] is not None and row["producer_id"] >= 0
+        producer = f" = producer {row['producer_id']} epoch {row['producer_epoch']}" if given else ""
+        parts[row["exchange_id"]].append(f"{row['transactional_id'] or 'idempotent'}{producer}")
+    for name, texts in _steps(tables["transaction_steps"].to_pylist()).items():
+        parts[name] += texts
     return {name: "; ".join(dict.fromkeys(texts)) for name, texts in parts.items()}
+
+
+def _steps(rows: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """By exchange id, what it did to transactions: whose, what, and which partitions or group it named."""
+    named: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for row in rows:
+        if row["step"] == "commit_offsets":
+            continue  # `groups` tells
+        whose = row["transactional_id"] or f"producer {row['producer_id']}"
+        decided = "" if row["committed"] is None else " commit" if row["committed"] else " abort"
+        place = _place(row["topic"], row["partition"]) if row["partition"] is not None else row["group_id"]
+        texts = named[row["exchange_id"], f"{whose}{decided}"]
+        texts += [place] if place is not None else []
+    found: dict[str, list[str]] = defaultdict(list)
+    for (name, what), texts in named.items():
+        places = ", ".join(_few(texts))
+        found[name].append(f"{what}: {places}" if places else what)
+    return found
 
 
 def _fetch(rows: list[dict[str, Any]], records: Mapping[tuple[str, str | None, int], list[int]]) -> list[str]:

@@ -124,7 +124,7 @@ def test_a_terminal_gets_no_control_characters(count: int, tmp_path: Path) -> No
         [file, "--table", "exchanges", "--format", "csv", "--csv-safe"],
         ["show", file, "--frame", "4"], ["show", file, "--frame", "500"], ["show", "--wireshark", file, "--frame", "4"],
         ["why", file], ["why", file, "1"], ["slowest", file], ["errors", file], ["gaps", file], ["timeline", file],
-        ["stream", file, "--client", "é 日本 🎉"], ["sessions", file],
+        ["stream", file, "--client", "é 日本 🎉"], ["stream", file, "--transactional-id", "x"], ["sessions", file],
         ["traffic", file], ["traffic", file, "--format", "csv"],
         ["hops", file], ["hops", file, "--format", "csv"], ["otlp", file, "-o", "-"], ["otlp", file],
         ["otlp", file, "--to", file], ["otlp", file, "--to", f"http://{file}"], ["otlp", file, "-o", f"{file}.spans"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -51,6 +52,40 @@ def test_a_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert any("jc-group join" in line for line in lines)
 
 
+TRANSACTIONS = str(ROOT / "captures" / "k4_transactions.pcap")
+
+
+def test_a_transactional_id_has_its_transactions_and_all_who_took_part(capsys: pytest.CaptureFixture[str]) -> None:
+    """The exchanges are those of Kafka's own protocol for transactions: of a producer and its successor that fenced it,
+    of partitions' leaders that ask the coordinator (KIP-890), and markers, which name the producer id alone."""
+    lines = said(capsys, TRANSACTIONS, "--transactional-id", "tx-id-1", "--no-draw")
+    end = lines.index("")
+    table = kdissect.open(TRANSACTIONS).table("transactions", where="transactional_id = 'tx-id-1'").to_pylist()
+    assert [line.split()[1] for line in lines[1:end]] == [row["outcome"] for row in table]
+    assert {row["outcome"] for row in table} == {"committed", "aborted", "fenced"}
+    exchanges = lines[end + 2 :]
+    apis = Counter(re.split(r" {2,}", line)[3].split()[0] for line in exchanges)
+    assert apis["InitProducerId"] >= 2
+    assert apis["EndTxn"] >= 4
+    stored = [line for line in exchanges if " Produce " in line and "INVALID_PRODUCER_EPOCH" not in line]
+    assert len(stored) == sum(row["batches"] for row in table) == apis["Produce"] - 1
+    assert apis["TxnOffsetCommit"] == sum(bool(row["groups"]) for row in table)
+    assert apis["WriteTxnMarkers"] > 4
+    assert set(apis) == {
+        "InitProducerId", "EndTxn", "Produce", "TxnOffsetCommit", "WriteTxnMarkers", "AddPartitionsToTxn",
+    }  # fmt: skip
+    assert any(line.endswith("tx-id-1 abort") for line in exchanges)
+    assert any(line.endswith("producer 1002 commit: tx-out-1") for line in exchanges)
+    assert any(line.endswith("tx-id-1: tx-out-0") for line in exchanges)
+
+
+def test_a_producer_id_that_was_refused_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    held = str(ROOT / "captures" / "deliveries" / "held_up.pcap.zst")
+    lines = said(capsys, held, "--transactional-id", "tx-held", "--no-draw")
+    [refused] = [line for line in lines if "COORDINATOR_LOAD_IN_PROGRESS" in line and "InitProducerId" in line]
+    assert refused.endswith("  tx-held")
+
+
 def test_a_few_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     lines = said(capsys, CLASSIC, "--client", "jc-consumer-1", "--limit", "3")
     assert lines[0].split() == ["client", "broker"]
@@ -80,6 +115,8 @@ def test_a_pipe_gets_whole_ids_and_whole_lines(
         ((CLASSIC,), "say whose conversation"),
         ((CLASSIC, "zz"), "is no connection id"),
         ((CLASSIC, "--group", "none"), "no connection of this capture is of group 'none'"),
+        ((TRANSACTIONS, "--transactional-id", "x"), "no exchange of transactional id 'x' (transactional ids: tx-id-1"),
+        ((CLASSIC, "--transactional-id", "x"), "no exchange of transactional id 'x', and no transaction"),
         ((CLASSIC, "--client", "none"), "no exchange in this capture"),
         ((CLASSIC, "ffffffffffffffff"), "no exchange in this capture"),
     ],

@@ -27,6 +27,11 @@ COLUMNS = (
     "response_transfer_ms", "network_ms", "replication_ms",
 )  # fmt: skip
 """Of `exchanges`, as far as it has them."""
+TRANSACTIONAL = {
+    "transaction_steps": ["exchange_id", "step", "producer_id"], "producer_ids": ["exchange_id"],
+    "produces": ["exchange_id"],
+}  # fmt: skip
+"""Tables whose rows name transactional ids, and what is read of them."""
 DRAWN = 8
 """Exchanges that are drawn as a sequence unless said otherwise."""
 NAMED = 8
@@ -39,41 +44,45 @@ LANE = 34
 @capture_arguments()
 @click.option("--client", multiple=True, metavar="ID|IP[:PORT]", help="Of this client; may be repeated.")
 @click.option("--group", metavar="NAME", help="Of the members of this consumer group.")
+@click.option("--transactional-id", "transactional", metavar="ID", help="The transactions of this transactional id.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many exchanges.")
 @click.option("--draw/--no-draw", default=None, help="As a drawing: client, network, broker; of a few, if not said.")
 @time_options
 def stream(
-    captures: tuple[str, ...], demo: bool, client: tuple[str, ...], group: str | None, limit: int | None,
-    draw: bool | None, local: bool, **settings: Any,
+    captures: tuple[str, ...], demo: bool, client: tuple[str, ...], group: str | None, transactional: str | None,
+    limit: int | None, draw: bool | None, local: bool, **settings: Any,
 ) -> None:  # fmt: skip
-    """Print what was said, in order of time: kdissect stream CAPTURE CONNECTION, or --client or --group.
+    """Print what was said, in order of time: kdissect stream CAPTURE CONNECTION, --client, --group, --transactional-id.
 
     Each line says when, to whom, which API, what it was about, how long it took and whose time that was. CONNECTION is
-    an id, an exchange's id, or the beginning of one.
+    an id, an exchange's id, or the beginning of one. A transactional id has its transactions first, then the exchanges
+    of all who took part: its producers, the coordinator, and brokers that were sent markers.
     """
     from rich.text import Text
 
     words_given = list(captures)
     connection = None
-    if not client and group is None:
+    if not client and group is None and transactional is None:
         if not words_given or (len(words_given) < 2 and not demo):
-            raise click.UsageError("say whose conversation: a connection's id, --client or --group")
+            raise click.UsageError("say whose conversation: a connection's id, --client, --group or --transactional-id")
         connection = words_given.pop().partition(":")[0].lower()
     opened = open_capture(words_given, demo=demo, client=client, **settings)
-    rows, told = conversation(opened, connection, group)
+    rows, told = conversation(opened, connection, group, transactional)
     if not rows:
         raise UsageError(_none_found(capture_clients(opened), client, connection, group))
     shown = rows if limit is None else rows[:limit]
     drawn = len(shown) <= DRAWN if draw is None else draw
     show = drawing if drawn else listing
     lines = show(shown, told, terminal.row_width(), local=local, short=terminal.short_rows())
+    if transactional is not None:
+        lines = [*transactions(opened, transactional, terminal.row_width(), local=local), Text(), *lines]
     if len(rows) > len(shown):
         lines.append(Text(f"{words.number_of(len(rows) - len(shown), 'exchange')} more: --limit N", "dim"))
     terminal.page(lines)
 
 
 def conversation(
-    capture: Capture, connection: str | None, group: str | None
+    capture: Capture, connection: str | None, group: str | None, transactional: str | None = None
 ) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
     """Exchanges in order of time, and what each was about. Raises UsageError for no id and for one that fits several
     connections."""
@@ -93,6 +102,11 @@ def conversation(
         if not ids:
             raise UsageError(f"no connection of this capture is of group {group!r}")
         where = " or ".join(f"exchange_id like '{one}%'" for one in ids)
+    elif transactional is not None:
+        ids = find_transactional_exchanges(capture, transactional)
+        if not ids:
+            raise UsageError(_no_transactions(capture, transactional))
+        where = f"exchange_id in ({', '.join(map(repr, ids))})"
     asked = {"exchanges": names, **{name: list(columns) for name, columns in GISTS.tables.items()}}
     tables = capture.tables(asked, None if where is None else dict.fromkeys(asked, where))
     rows = tables["exchanges"].to_pylist()
@@ -100,6 +114,59 @@ def conversation(
     if connection is not None and len(found) > 1:
         raise UsageError(f"{connection} fits {len(found)} connections: {', '.join(found[:4])}")
     return rows, gists(tables)
+
+
+def find_transactional_exchanges(capture: Capture, transactional: str) -> list[str]:
+    """Ids of the exchanges that name a transactional id, or write markers for a producer id of it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tables = capture.tables({name: [*columns, "transactional_id"] for name, columns in TRANSACTIONAL.items()})
+    steps = tables["transaction_steps"]
+    named = {
+        name: pc.equal(table["transactional_id"].cast(pa.string()), transactional) for name, table in tables.items()
+    }
+    producers = pc.unique(steps["producer_id"].filter(named["transaction_steps"]))
+    markers = pc.equal(steps["step"].cast(pa.string()), "markers")
+    its_markers = pc.and_(markers, pc.is_in(steps["producer_id"], value_set=producers.drop_null()))
+    named["transaction_steps"] = pc.or_(pc.fill_null(named["transaction_steps"], False), its_markers)
+    return sorted(
+        {one for name, table in tables.items() for one in table.filter(named[name])["exchange_id"].to_pylist()}
+    )
+
+
+def transactions(capture: Capture, transactional: str, width: int, *, local: bool = False) -> list[Text]:
+    """A line for each transaction of a transactional id, in order of time."""
+    quoted = transactional.replace("'", "''")
+    rows = capture.table("transactions", None, f"transactional_id = '{quoted}'").to_pylist()
+    headers = [
+        Header("began", style="dim"), Header("outcome"), Header("client", drop=3), Header("epoch", right=True, drop=3),
+        Header("open", right=True), Header("idle", right=True, drop=1), Header("end", right=True, drop=2),
+        Header("markers", right=True, drop=2), Header("batches", right=True, drop=4), Header("records", right=True),
+        Header("topics"),
+    ]  # fmt: skip
+    cells = [
+        [
+            _at(row["began_at"], local), row["outcome"], _name(row["client_id"]), _count(row["producer_epoch"]),
+            *(words.milliseconds(row[name]) for name in ("open_ms", "idle_ms", "end_ms", "markers_ms")),
+            _count(row["batches"]), _count(row["records"]), visible(", ".join(row["topics"] or [])),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return grid(headers, cells, width) if rows else [Text(f"No transaction of {visible(transactional)} began.")]
+
+
+def _count(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def _no_transactions(capture: Capture, transactional: str) -> str:
+    """Why there is nothing of a transactional id, and which ones there are."""
+    rows = capture.table("transactions", ["transactional_id"])["transactional_id"].to_pylist()
+    known = sorted({str(name) for name in rows if name is not None})
+    some = ", ".join(map(visible, known[:NAMED])) + (f" and {len(known) - NAMED} more" if len(known) > NAMED else "")
+    named = f" (transactional ids: {some})" if known else ", and no transaction"
+    return f"this capture has no exchange of transactional id {transactional!r}{named}"
 
 
 def capture_clients(capture: Capture) -> list[str]:

@@ -312,6 +312,7 @@ GISTS = reader(
     groups="exchange_id group_id event generation",
     list_offsets="exchange_id topic partition asked offset",
     producer_ids="exchange_id transactional_id producer_id producer_epoch",
+    transaction_steps="exchange_id step transactional_id producer_id committed group_id topic partition",
 )
 SLOWEST = reader(
     "which exchanges were slowest",
