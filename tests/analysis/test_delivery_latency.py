@@ -20,10 +20,13 @@ SLOW = CAPTURES / "stories" / "slow_consumer.pcap.zst"
 SECOND = 1_000_000
 
 
-@pytest.mark.parametrize("by", [["topic", "group"], ["partition"], ["client", "waited_for"], ["follower", "producer"]])
+@pytest.mark.parametrize(
+    "by", [["topic", "group"], ["topic", "reader"], ["partition"], ["client", "waited_for"], ["follower", "producer"]]
+)
 def test_quantiles_are_those_of_pandas(by: list[str]) -> None:
     capture = kdissect.open(SLOW)
     rows = capture.table("deliveries").to_pandas()
+    rows["reader"] = rows.group_id.astype(object).fillna(rows.client_id.astype(object))
     found = capture.analysis.delivery_latency(by).to_pandas()
     columns = list(found.columns[: len(by)])
     if "follower" not in by:
@@ -37,6 +40,14 @@ def test_quantiles_are_those_of_pandas(by: list[str]) -> None:
     assert len(merged) == len(found) == len(expected) > 0
     for name in expected.columns[len(by) :]:
         pd.testing.assert_series_equal(merged[name], merged[f"{name}_expected"], check_names=False, check_dtype=False)
+
+
+def test_readers_without_a_group_are_not_one() -> None:
+    """Two clients that assign partitions to themselves, one of which is slow."""
+    alone = {"group_id": None, "client_id": "quick"}
+    rows = [delivery(0, 1.0, **alone), delivery(1, 5000.0, **{**alone, "client_id": "slow"}), delivery(2, 2.0)]
+    found = {row["reader"]: row["max_ms"] for row in figures(rows)}
+    assert found == {"quick": 1.0, "slow": 5000.0, "g": 2.0}
 
 
 def delivery(n: int, took_ms: float | None, **more: Any) -> dict[str, Any]:
@@ -90,7 +101,7 @@ def test_the_command_prints_and_writes_them(capsys: pytest.CaptureFixture[str]) 
     asked = ["latency", "--demo", "--of", "deliveries"]
     assert main(asked) == 0
     head, row = capsys.readouterr().out.splitlines()
-    assert head.split()[:3] == ["topic", "group", "deliveries"]
+    assert head.split()[:3] == ["topic", "reader", "deliveries"]
     assert row.split()[:4] == ["py-kp", "kp-group", "10", "50"]
     assert main([*asked, "--by", "group", "--format", "jsonl"]) == 0
     [written] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

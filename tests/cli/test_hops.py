@@ -103,3 +103,20 @@ def test_a_record_that_nobody_read_is_told_with_its_request(capsys: pytest.Captu
 
 def test_nothing_was_delivered(capsys: pytest.CaptureFixture[str]) -> None:
     assert "No record was given to a reader" in printed(capsys, str(CAPTURES / "raw_errors.pcap"))
+
+
+def test_a_capture_without_producers_says_why_there_are_no_times(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only what brokers sent was captured."""
+    assert main(["hops", str(CAPTURES / "field_to_client.pcap")]) == 0
+    assert (
+        capsys.readouterr().out.rstrip().endswith("no Produce request of any of these records was found with its times")
+    )
+    assert main(["hops", str(CAPTURES / "k4_java_classic.pcap")]) == 0
+    assert "no Produce request" not in capsys.readouterr().out
+
+
+def test_the_end_of_a_transaction_is_no_record(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["hops", str(CAPTURES / "k4_transactions.pcap"), "tx-out:0@3"]) == 2
+    assert capsys.readouterr().err == (
+        "kdissect: tx-out:0@3 is no record: it marks the end of a transaction (a control batch)\n"
+    )

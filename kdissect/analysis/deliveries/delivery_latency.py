@@ -15,6 +15,7 @@ from kdissect.arrays.arrow import NULL_TIME, encoded, ints, reals, times, with_c
 DIMENSIONS = {
     "topic": "topic",
     "partition": "partition",
+    "reader": "reader",
     "group": "group_id",
     "client": "client_id",
     "producer": "producer_client_id",
@@ -23,15 +24,18 @@ DIMENSIONS = {
     "waited_for": "waited_for",
 }
 """What deliveries can be grouped by, and the column that it stands for."""
-USUAL = ("topic", "group")
+MADE_OF = {"topic": ("topic", "topic_id"), "reader": ("group_id", "client_id")}
+"""Columns to group by that are the first known of others: a topic without a name has its id, a reader without a group
+its client id."""
+USUAL = ("topic", "reader")
 FIGURES = ("is_follower", "records", "produced_at", "delivered_at", "delivery_ms", "buffered_ms", "waited_for")
 """Columns of `deliveries` that are read, next to those grouped by."""
 
 
 def columns_read(by: Sequence[str]) -> list[str]:
     """The columns of `deliveries` that `delivery_latency` reads. Raises UsageError for an unknown dimension."""
-    topic = ["topic_id"] if "topic" in by else []
-    return list(dict.fromkeys([*checked(by), *topic, *FIGURES]))
+    read = [name for column in checked(by) for name in MADE_OF.get(column, (column,))]
+    return list(dict.fromkeys([*read, *FIGURES]))
 
 
 def checked(by: Sequence[str], every: float | None = None) -> list[str]:
@@ -53,8 +57,8 @@ def delivery_latency(deliveries: pa.Table, by: Sequence[str] = USUAL, every: flo
     """
     columns = checked(by, every)
     table = deliveries
-    if "topic" in columns:
-        table = with_columns(table, {"topic": pc.coalesce(table["topic"], table["topic_id"])})
+    made = {name: pc.coalesce(*(table[one] for one in MADE_OF[name])) for name in columns if name in MADE_OF}
+    table = with_columns(table, made)
     if "is_follower" not in columns:
         table = table.filter(pc.invert(pc.fill_null(table["is_follower"], False)))
     if every is not None:

@@ -79,6 +79,10 @@ def hops(
         if (settings["client"] or settings["broker"]) and table["p50_ms"].null_count:
             left_out = "  -: not known, for --client and --broker leave out what producers sent; try --topic"
             lines.append(Text(left_out, "dim"))
+        elif table.num_rows and table["p50_ms"].null_count == table.num_rows:
+            lines.append(
+                Text("  -: not known: no Produce request of any of these records was found with its times", "dim")
+            )
         terminal.page(lines)
     else:
         rows = table.to_pylist()
@@ -113,7 +117,7 @@ def _chosen(capture: Capture, position: str | None, key: str | None, producer: s
     )
     found = capture.table("deliveries", None, where)
     if not found.num_rows:
-        raise UsageError(f"no reader was given {_told(capture, places)} in this capture")
+        raise UsageError(_why_none(capture, places))
     return found.sort_by([(name, "ascending") for name in RANK])
 
 
@@ -140,15 +144,23 @@ def _keyed(capture: Capture, key: str) -> list[tuple[str, int, int]]:
     return sorted(found)[:MOST]
 
 
-def _told(capture: Capture, places: list[tuple[str, int, int]]) -> str:
-    """The record that no reader got, with all that is known of it."""
+def _why_none(capture: Capture, places: list[tuple[str, int, int]]) -> str:
+    """Why the record has no delivery, with all that is known of it."""
     topic, partition, offset = places[0]
     quoted = topic.replace("'", "''")
+    named = f"{topic}:{partition}@{offset}"
+    batches = capture.table(
+        "record_batches", ["is_control"],
+        f"topic = '{quoted}' and partition = {partition} and base_offset <= {offset} and last_offset >= {offset}",
+    )  # fmt: skip
+    if True in batches["is_control"].to_pylist():
+        return f"{named} is no record: it marks the end of a transaction (a control batch)"
     stored = capture.table(
         "produce_partitions", ["exchange_id", "base_offset", "records"],
         f"topic = '{quoted}' and partition = {partition} and base_offset <= {offset} and error_code = 0",
     )  # fmt: skip
     for row in stored.to_pylist():
         if row["base_offset"] >= 0 and offset < row["base_offset"] + (row["records"] or 0):
-            return f"{topic}:{partition}@{offset}, which {row['exchange_id']} wrote,"
-    return f"{topic}:{partition}@{offset}"
+            named = f"{named}, which {row['exchange_id']} wrote,"
+            break
+    return f"no reader was given {named} in this capture"

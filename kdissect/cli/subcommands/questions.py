@@ -130,8 +130,8 @@ def timeline(captures: tuple[str, ...], demo: bool, local: bool, **settings: Any
     metavar="A,B",
     callback=comma_list,
     help="Group by any of api, version, client, broker, topic, status, hold, capture; api when not given. "
-    "Deliveries by any of topic, partition, group, client, producer, broker, follower, waited_for; topic,group when "
-    "not given.",
+    "Deliveries by any of topic, partition, reader, group, client, producer, broker, follower, waited_for; "
+    "topic,reader when not given.",
 )
 @click.option(
     "--of",
