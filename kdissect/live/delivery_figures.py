@@ -31,7 +31,7 @@ from kdissect.tables.declaration.readers import DELIVERIES
 KEPT_US = 120_000_000
 """Microseconds of the capture: a reader that is later than this has another trouble, its lag."""
 KEPT_BYTES = 24_000_000
-"""Of rows: joining them takes some tenths of a second."""
+"""Of rows that stay after a join; as many again may wait for one. Joining 32 MB, 60,000 batches, takes 0.2 s of CPU."""
 JOIN_US = 5_000_000
 PATIENCE_US = 3_000_000
 """For a Produce request that is answered after its batch was delivered: followers may take as long before the leader
