@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kdissect.analysis.stage import Stage
 from kdissect.arrays.typed_values import loaded
 from kdissect.problems import CaptureUnreadable
+from kdissect.spark.by_topic import topic_shares
+from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
 from kdissect.spark.cells.table_cells import STAGED
 from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.partition_numbers import labels
@@ -136,7 +137,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     @cached_property
     def _idle(self) -> bool:
-        return Stage(self.plan.tables).idle
+        return decoding.stage_by_broker(self.plan.tables).idle
 
     def _schema(self, name: str) -> pa.Schema:
         return pa.schema([SCHEMAS[name].field(column) for column in self.plan.tables[name]])
@@ -230,7 +231,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         names, plan = self.names, self.plan
         places = analysing.dealt(names.brokers.names(), self._outcome.weights, len(plan.labels))
         count = 1 + max((place for _, _, place in places), default=0)
-        tables = sorted(decoding.split_tables(Stage(plan.tables)))
+        tables = sorted(decoding.split_tables(decoding.stage_by_broker(plan.tables)))
         rows = self._decoded.where(self._decoded["table"].isin(tables)).withColumnRenamed("broker", "address")
         numbers = labels(count)
         numbered = [(address, broker, numbers[place]) for address, broker, place in places]
@@ -297,6 +298,8 @@ class Dataset(Mapping[str, "DataFrame"]):
         return first.mapInArrow(deliver, spark_schema(STAGED))
 
     def _summed(self, name: str) -> DataFrame:
+        if name in BY_TOPIC:
+            return self._by_topic(name)
         analysed, decoded = self._analysed, self._decoded
         made = analysing.summed_in(name)
         rows = analysed.where(analysed["table"].isin([one for one in made if one != "exchanges"]))
@@ -307,10 +310,22 @@ class Dataset(Mapping[str, "DataFrame"]):
         make = partial(analysing.sum_up, name=name, plan=self.plan, names=self.names)
         return rows.mapInArrow(make, spark_schema(self._schema(name)))
 
+    def _by_topic(self, name: str) -> DataFrame:
+        count, decoded = len(self.plan.labels), self._decoded
+        read = ["connections", *(ALIGNED + one for one in BY_TOPIC[name])]
+        rows = decoded.where(decoded["table"].isin(read)).repartition(count, "origin", "lot")
+        deal = partial(topic_shares.deal, name=name, plan=self.plan, names=self.names)
+        dealt = rows.sortWithinPartitions("origin", "lot").mapInArrow(deal, spark_schema(STAGED))
+        make = partial(topic_shares.make, name=name, plan=self.plan)
+        ordered = dealt.repartition(count, "lot").sortWithinPartitions("broker")
+        return ordered.mapInArrow(make, spark_schema(self._schema(name)))
+
     def _producers(self) -> DataFrame:
-        sent = self._decoded.where(f"table = '{decoding.SENT}'").repartition(1)
+        deal = partial(topic_shares.deal_sent, plan=self.plan, names=self.names)
+        sent = self._decoded.where(f"table = '{decoding.SENT}'").mapInArrow(deal, spark_schema(STAGED))
         follow = partial(analysing.follow, plan=self.plan, names=self.names)
-        return sent.mapInArrow(follow, spark_schema(self._schema("producers")))
+        dealt = sent.repartition(len(self.plan.labels), "lot")
+        return dealt.mapInArrow(follow, spark_schema(self._schema("producers")))
 
     @cached_property
     def _committed(self) -> DataFrame:

@@ -269,15 +269,20 @@ class Recorder:
         return SCHEMAS["producers"].empty_table() if sent is None else producers_table(sent, self.topics)
 
 
-def producers_table(sent: pa.Table, topics: Topics) -> pa.Table:
-    """The table `producers` of what `Recorder.sent` gave, of one run or of several."""
-    from kdissect.kafka.recordsets.producers import producers
-
+def resolve_sent(sent: pa.Table, topics: Topics) -> pa.Table:
+    """What `Recorder.sent` gave, with the names of clusters and topics that are known now. Idempotent."""
     cluster = topics.brokers.resolve_clusters(sent["cluster"])
     topic = topics.resolve(sent["topic"], sent["topic_id"], cluster)
     for name, column in (("cluster", cluster), ("topic", topic)):
         sent = sent.set_column(sent.column_names.index(name), name, column)
-    table = order("record_batches", sent)
+    return sent
+
+
+def producers_table(sent: pa.Table, topics: Topics) -> pa.Table:
+    """The table `producers` of what `Recorder.sent` gave, of one run or of several."""
+    from kdissect.kafka.recordsets.producers import producers
+
+    table = order("record_batches", resolve_sent(sent, topics))
     sent_at = table[TIME_KEY].cast(SCHEMAS["producers"].field("sent_at").type)
     return producers(table.append_column("sent_at", sent_at)).cast(SCHEMAS["producers"])
 

@@ -15,9 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kdissect.analysis.stage import Stage
 from kdissect.capture import open_captures
 from kdissect.engine.settings import Settings
+from kdissect.spark.by_topic import topic_shares
+from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
 from kdissect.spark.cells.table_cells import Cell, opened
 from kdissect.spark.common_connections import with_common
 from kdissect.spark.stages import analysing, committed_offsets, decoding
@@ -131,7 +132,7 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]], sp
     outcome = put_together(plan, notes)
     names = outcome.names
     brokers = names.brokers.names()
-    stage = Stage(plan.tables)
+    stage = decoding.stage_by_broker(plan.tables)
     split = decoding.split_tables(stage)
     made = staged
     if not stage.idle:
@@ -143,7 +144,8 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]], sp
         if "findings" in plan.tables:
             for rows in by_origin(made):
                 made = made + _listed(analysing.evidence(rows, "exchanges", plan, names))
-        read = [row for row in staged if row.table in committed_offsets.READ]
+        commits = any(row.table == COMMITS for row in staged)
+        read = [row for row in staged if commits and row.table in committed_offsets.READ]
         lots = sorted(read, key=lambda row: (row.origin, row.broker, row.lot))
         dealt = _listed(committed_offsets.deal([_batch([row]) for row in lots], plan, names))
         for label in plan.labels:
@@ -168,14 +170,34 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]], sp
             quality = outcome.tables.get("capture_quality")
             out[name] = pa.Table.from_batches(analysing.find(batches, plan, names, quality), schema)
             continue
+        if name in BY_TOPIC:
+            out[name] = pa.Table.from_batches(dealt_by_topic(staged, name, plan, names), schema)
+            continue
         if name == "producers":
-            batches = [_batch([row]) for row in made if row.table == decoding.SENT]
-            out[name] = pa.Table.from_batches(analysing.follow(batches, plan, names), schema)
+            sent = [_batch([row]) for row in made if row.table == decoding.SENT]
+            dealt = _listed(topic_shares.deal_sent(sent, plan, names))
+            tasks = [[_batch([row]) for row in dealt if row.lot == label] for label in plan.labels]
+            followed = [batch for task in tasks for batch in analysing.follow(task, plan, names)]
+            out[name] = pa.Table.from_batches(followed, schema)
             continue
         plain = [pa.table([part[field.name].cast(field.type) for field in schema], schema=schema) for part in parts]
         small = [outcome.tables[name].cast(schema)] if name in outcome.tables and name != "connections" else []
         out[name] = pa.concat_tables([schema.empty_table(), *plain, *small])
     return out
+
+
+def dealt_by_topic(staged: list[Cell], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """A table that is made by topic and partition, each task of which has its rows in a list."""
+    given = [row for row in staged if row.table == "connections" or row.table.startswith(ALIGNED)]
+    given.sort(key=lambda row: (row.origin, row.lot))
+    by_lot = [list(lot) for _, lot in groupby(given, key=lambda row: (row.origin, row.lot))]
+    dealt = []
+    for task in range(2):
+        mine = [_batch([row]) for lot in by_lot[task::2] for row in lot]
+        dealt += _listed(topic_shares.deal(mine, name, plan, names))
+    for label in plan.labels:
+        mine = [row for row in dealt if row.lot == label]
+        yield from topic_shares.make([_batch([row]) for row in sorted(mine, key=lambda row: row.broker)], name, plan)
 
 
 def by_origin(made: list[Cell]) -> list[list[pa.RecordBatch]]:

@@ -150,8 +150,10 @@ def test_deliveries_and_transactions_of_a_spread_job(spark: Any, captures: Path,
     """Producers, readers, coordinators and markers are on connections that different tasks decode."""
     stories = ("stories/slow_consumer.pcap.zst", "traces/franz_go.pcap.zst")
     paths = [captures / "k4_transactions.pcap", *(captures / name for name in stories)]
-    names = ["deliveries", "traced", "transactions", "transaction_steps"]
+    names = ["deliveries", "traced", "transactions", "transaction_steps", "topic_traffic", "producers"]
     found = kdissect.spark.dissect(spark, paths, names, partitions=2)
+    spread = ("deliveries", "traced", "topic_traffic", "producers")
+    assert {found[name].rdd.getNumPartitions() for name in spread} == {2}
     expected = kdissect.open(paths).tables(names)
     assert expected["transactions"].num_rows == 8
     assert expected["traced"].num_rows == 100

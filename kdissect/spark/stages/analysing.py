@@ -387,7 +387,7 @@ def delivered(first: FirstRows) -> Iterator[pa.RecordBatch]:
 
 
 def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows of SENT, all of them, to rows of `producers`."""
+    """Staged rows of SENT, all of some partitions, to rows of `producers`."""
     made = _producers(_resolved(batches, plan, names), names)
     yield from shown(made, SCHEMAS["producers"].remove_metadata()).select(plan.tables["producers"]).to_batches()
 

@@ -6,7 +6,7 @@ It is the engine's own run, over what came to the partition instead of files. Wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -27,6 +27,7 @@ from kdissect.engine.run import Run
 from kdissect.kafka.completed import Quality
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.spark.cells.aligned_rows import BY_TOPIC, AlignedRows
 from kdissect.spark.cells.table_cells import Cell, Stash, cell, kept_note, rows
 from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
@@ -49,10 +50,7 @@ OWN_GROUP = "_own_group"
 """Helper column of `connections`: whether the connection's own requests named groups."""
 CONNECTION_ROWS = 1 << 16
 NOTHING = rows([])
-READ_LATER = (
-    "deliveries", "exchanges", "findings", "offset_commits", "time_budget", "time_ledger", "topic_traffic",
-    "traced", "transactions",
-)  # fmt: skip
+READ_LATER = ("exchanges", "findings", "offset_commits", "time_budget", "time_ledger", "transactions")
 """Tables that are made out of whole rows of `exchanges`."""
 LEARNED = "_learned"
 """Staged rows with a `Learned`, for the driver."""
@@ -191,17 +189,20 @@ class Decoding:
         self.plan = plan
         self.whole = whole
         self._origin = origin
-        stage, self.books = analysed([source.named() for source in plan.sources], plan.decoded, plan.settings)
-        self.by_broker = split_tables(stage.any)
-        read = frozenset(stage.tables.get("exchanges", ())) | frozenset(EXCHANGE_KEYS)
+        _, self.books = analysed([source.named() for source in plan.sources], plan.decoded, plan.settings)
+        by_broker = stage_by_broker(plan.decoded)
+        self.by_broker = split_tables(by_broker)
+        read = frozenset(by_broker.tables.get("exchanges", ())) | frozenset(EXCHANGE_KEYS)
         self._read_of_exchanges = read
         self._rows_of_exchanges = not plan.tables.keys().isdisjoint(READ_LATER)
+        self._rows_by_table = not plan.tables.keys() <= BY_TOPIC.keys()
         self._lots = Lots(self._brokers, len(plan.labels), origin)
 
     def staged(self, parts: Iterable[pipeline.Rows]) -> Iterator[pa.RecordBatch]:
         """Rows of the tables that come part by part; empty batches where parts are empty."""
-        stash, lots = Stash(self._origin), self._lots
+        stash, lots, aligned = Stash(self._origin), self._lots, AlignedRows(self.plan.tables, self._origin)
         for part in parts:
+            yield from aligned.take(part.tables)
             mine = {message_name(*kind): batch for kind, batch in part.beside.items()}
             for name, batch in part.tables.items():
                 if name == "exchanges" and FEW in self.by_broker:
@@ -210,13 +211,14 @@ class Decoding:
                         yield from stash.put(name, batch)
                 elif name in self.by_broker:
                     mine[name] = batch
-                else:
+                elif self._rows_by_table:
                     yield from stash.put(name, batch)
             yield from lots.take(mine)
             if not part.tables:
                 yield NOTHING
         yield from stash.rest()
         yield from lots.rest()
+        yield from aligned.rest()
 
     def _brokers(self, table: pa.Table) -> tuple[Words, list[str]]:
         connections = self.books.ledger.connections
@@ -315,6 +317,11 @@ def message_kind(name: str) -> tuple[int, int]:
     """API key and side of staged messages."""
     key, side = name.split()[1:]
     return int(key), int(side)
+
+
+def stage_by_broker(tables: Mapping[str, Sequence[str]]) -> Stage:
+    """The analysis that rows are cut for, broker by broker: what is made by topic does not come out of it."""
+    return Stage({name: columns for name, columns in tables.items() if name not in BY_TOPIC})
 
 
 def split_tables(stage: Stage) -> frozenset[str]:

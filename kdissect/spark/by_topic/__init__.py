@@ -1,0 +1,1 @@
+"""Tables that are made topic by topic and partition by partition, whichever brokers their rows come from."""

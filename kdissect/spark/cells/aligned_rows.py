@@ -1,0 +1,77 @@
+"""Rows of several tables that stay together exchange by exchange, for tables that are made by topic and partition.
+
+A record batch's way leads over several brokers and connections. So rows are dealt out by the partition that they are
+about (`topic_shares`), each with its exchange, which has to be at hand then: rows that tasks stage for other purposes
+are cut table by table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.arrays.arrow import ints
+from kdissect.spark.cells.table_cells import PIECE_BYTES, Cell, cell, rows
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.readers import DELIVERIES, TOPIC_TRAFFIC, TRACED
+from kdissect.tables.order import sort_columns
+
+ALIGNED = "aligned "
+"""Before the name of a table: rows of it that were staged together with those of others. All rows of an exchange have
+the same `origin` and `lot`."""
+BY_TOPIC: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "deliveries": DELIVERIES.tables,
+    "topic_traffic": TOPIC_TRAFFIC.tables,
+    "traced": TRACED.tables,
+}
+"""Tables that are made by topic and partition, and what they read."""
+CARRYING = np.array([0, 1, 78])
+"""API keys of exchanges that carry records: Produce, Fetch, ShareFetch."""
+
+
+class AlignedRows:
+    """Rows of the tables that those of `tables` which stand in BY_TOPIC read, until there are enough of them.
+    `origin`: see STAGED."""
+
+    def __init__(self, tables: Collection[str], origin: int = 0) -> None:
+        self._read: dict[str, set[str]] = {}
+        for made in BY_TOPIC.keys() & set(tables):
+            for name, columns in BY_TOPIC[made].items():
+                if name != "connections":  # made at the end, and staged by themselves
+                    self._read.setdefault(name, set()).update(columns, sort_columns(name))
+        self._origin = origin
+        self._kept: dict[str, list[pa.RecordBatch]] = {}
+        self._size = self._lot = 0
+
+    def take(self, tables: Mapping[str, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take a part of a run: rows of exchanges, or what belongs to those of the part before. Staged rows when there
+        are enough."""
+        given = {name: self._narrowed(name, batch) for name, batch in tables.items() if name in self._read}
+        given = {name: batch for name, batch in given.items() if batch.num_rows}
+        if "exchanges" in given and self._size >= PIECE_BYTES:
+            yield from self.rest()
+        for name, batch in given.items():
+            self._kept.setdefault(name, []).append(batch)
+            self._size += batch.nbytes
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left."""
+        kept, self._kept, self._size = self._kept, {}, 0
+        if kept:
+            self._lot += 1
+        for name, batches in kept.items():
+            for _, alike in groupby(batches, lambda batch: batch.schema):
+                data = cell(pa.Table.from_batches(alike))
+                yield rows([Cell(ALIGNED + name, "", data, 0, self._lot, self._origin)])
+
+    def _narrowed(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What is read of some rows, with helper columns."""
+        names = batch.schema.names
+        read = [one for one in names if one in self._read[name] or one not in SCHEMAS[name].names]
+        part = batch if len(read) == len(names) else batch.select(read)
+        if name != "exchanges":
+            return part
+        return part.filter(pa.array(np.isin(ints(pa.Table.from_batches([part]), "api_key"), CARRYING)))
