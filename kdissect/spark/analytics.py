@@ -3,7 +3,7 @@
 Sessions, holds and findings are tables of `kdissect.spark.dissect` already. Latencies, which on one machine are
 `capture.analysis.latency()`, are made here by Spark itself:
 
-    tables = kdissect.spark.dissect(spark, paths, ["exchanges", "fetches", "fetch_partitions"])
+    tables = kdissect.spark.dissect(spark, paths, ["exchanges", "fetches"])
     kdissect.spark.latency(tables, by=["broker", "api"]).show()
 
 They work as well on tables read back from Parquet: any mapping from names to DataFrames will do.
@@ -15,10 +15,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kdissect.analysis.latency import SHARES, checked
+from kdissect.analysis.sessions.session_rules import LAST_EPOCH
 from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+TOPIC_TABLES = ("exchanges", "fetches", "fetch_partitions", "session_partitions", "record_batches")
+"""What tells which topics exchanges are about."""
 
 
 def latency(
@@ -31,19 +35,19 @@ def latency(
 ) -> DataFrame:
     """Counts, quantiles and rates of exchanges, one row per group (and bucket of `every` seconds), in no order.
 
-    `tables` has `exchanges`; with `fetches` there are figures of `excess_ms`, and "topic" in `by` needs
-    `fetch_partitions`: an exchange is about the topics that it names there, not about those that its session knows.
-    `by`: api, version, client, broker, topic, status, hold, capture. `where`: a condition on `exchanges` in Spark's
-    SQL. Columns are those of `kdissect.analysis.latency.latency`, with its values: quantiles are exact (Spark's
-    `percentile`, linear interpolation). That holds the distinct values of a group in memory; with `accuracy`, such as
-    10000, they are `percentile_approx` instead, whose rank is off by 1/accuracy of the group at most, and which is
-    one of the values. Raises UsageError for an unknown dimension or a table that is missing.
+    `tables` has `exchanges`; with `fetches` there are figures of `excess_ms`, and "topic" in `by` needs all of
+    TOPIC_TABLES: an exchange counts once for each topic that it is about, a fetch that names none for those of its
+    session (`kdissect.analysis.topic_traffic`, rules 1 and 2). `by`: api, version, client, broker, topic, status, hold,
+    capture. `where`: a condition on `exchanges` in Spark's SQL. Columns are those of `analysis.latency.latency`,
+    with its values: quantiles are exact (Spark's `percentile`, linear interpolation). That holds the distinct values of
+    a group in memory; with `accuracy`, such as 10000, they are `percentile_approx` instead, whose rank is off by
+    1/accuracy of the group at most, and which is one of the values. Raises UsageError for an unknown dimension or a
+    table that is missing.
     """
     from pyspark.sql import functions as f
 
     columns = checked(by, every)
-    needed = ["exchanges", *(["fetch_partitions"] if "topic" in columns else [])]
-    for name in needed:
+    for name in TOPIC_TABLES if "topic" in columns else TOPIC_TABLES[:1]:
         if name not in tables:
             raise UsageError(f"latencies by {', '.join(by)} need the table {name!r}")
     rows = tables["exchanges"]
@@ -54,8 +58,7 @@ def latency(
     else:
         rows = rows.withColumn("excess_ms", f.lit(None).cast("double"))
     if "topic" in columns:
-        topics = tables["fetch_partitions"].select("exchange_id", "topic").distinct()
-        rows = rows.join(topics, "exchange_id", "left")
+        rows = rows.join(topics_told(tables), "exchange_id", "left")
     begun = f.unix_micros(f.coalesce("request_first_at", "response_first_at"))
     rows = rows.withColumn("_begun", begun)
     if every is not None:
@@ -88,6 +91,31 @@ def latency(
         f.coalesce(f.sum("response_bytes"), f.lit(0)).alias("response_bytes"),
         rate.alias("per_second"),
     )
+
+
+def topics_told(tables: Mapping[str, DataFrame]) -> DataFrame:
+    """The topics that exchanges are about, by the rules of `topic_traffic.topics_of`: exchange_id, topic, each pair
+    once. `tables`: TOPIC_TABLES but the first."""
+    from pyspark.sql import functions as f
+
+    pairs = [tables[name].select("exchange_id", "topic") for name in ("fetch_partitions", "record_batches")]
+    named = pairs[0].unionByName(pairs[1]).where("topic is not null").distinct()
+    uses = tables["fetches"].select("exchange_id", "session_key", "session_epoch")
+    uses = uses.where("session_key is not null and session_epoch is not null").join(named, "exchange_id", "left_anti")
+    begin, end = f.coalesce("from_epoch", f.lit(0)).alias("begin"), f.coalesce("to_epoch", f.lit(-1)).alias("end")
+    stays = (
+        tables["session_partitions"].where("topic is not null").select("session_key", "topic", begin, end).distinct()
+    )
+    topics = stays.groupBy("session_key").agg(f.count_distinct("topic").alias("topics"))
+    # Epochs wrap: `sessions.membership.within`.
+    within = f.expr(
+        "case when topics = 1 then true "
+        f"when end < 0 then session_epoch >= begin or begin - session_epoch > {LAST_EPOCH // 2} "
+        "when begin <= end then begin <= session_epoch and session_epoch < end "
+        "else session_epoch >= begin or session_epoch < end end"
+    )
+    held = uses.join(stays.join(topics, "session_key"), "session_key").where(within)
+    return named.unionByName(held.select("exchange_id", "topic").distinct())
 
 
 def _span(rows: DataFrame) -> float:
