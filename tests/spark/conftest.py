@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 import sys
 from collections import Counter
@@ -85,8 +86,10 @@ def simulated(
     giant: int | None = None,
     unit: int = 1 << 20,
     spans: int = 1,
+    cuts: random.Random | None = None,
 ) -> dict[str, pa.Table]:
-    """The tables as the stages make them, each partition of which is a list here. `spans`: of each broker's time."""
+    """The tables as the stages make them, each partition of which is a list here. `spans`: of each broker's time, with
+    as many rows each, or cut at instants that `cuts` chooses."""
     sources = [source_of(capture, transport == "payload") for capture in open_captures(paths)]
     columns = {name: columns_of(name) for name in tables}
     keys = None if keylog is None else keylog.read_bytes()
@@ -105,16 +108,18 @@ def simulated(
     assert giant is None or len(units) > partitions
     for start in range(min(3, len(units))):
         staged += _listed(decoding.decode_units([_batch(units[start::3])], plan, start))
-    return tables_of(plan, staged, [(row.table, row.data) for row in staged if row.table.startswith("_")], spans)
+    return tables_of(plan, staged, [(row.table, row.data) for row in staged if row.table.startswith("_")], spans, cuts)
 
 
-def analysed_in_spans(rows: list[Cell], plan: Plan, names: Names, spans: int) -> list[Cell]:
+def analysed_in_spans(rows: list[Cell], plan: Plan, names: Names, spans: int, cuts: random.Random | None) -> list[Cell]:
     """What the analysis makes of its rows in order, each span of a broker's time after the one before."""
     ends: list[dict[str, int]] = [{} for _ in range(spans - 1)]
     for broker, cells in groupby(rows, lambda row: row.broker):
         times = [row.at for row in cells]
-        for number, end in enumerate(ends, start=1):
-            end[broker] = times[len(times) * number // spans]
+        evenly = [times[len(times) * number // spans] for number in range(1, spans)]
+        chosen = evenly if cuts is None else sorted(cuts.choices(times, k=spans - 1))
+        for end, at in zip(ends, chosen, strict=True):
+            end[broker] = at
     made: list[Cell] = []
     state: list[Cell] = []
     for number, end in enumerate([*ends, None]):
@@ -127,7 +132,13 @@ def analysed_in_spans(rows: list[Cell], plan: Plan, names: Names, spans: int) ->
     return made
 
 
-def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]], spans: int = 1) -> dict[str, pa.Table]:
+def tables_of(
+    plan: Plan,
+    staged: list[Cell],
+    notes: list[tuple[str, bytes]],
+    spans: int = 1,
+    cuts: random.Random | None = None,
+) -> dict[str, pa.Table]:
     """The tables of a plan out of what was decoded and the notes for the driver."""
     outcome = put_together(plan, notes)
     names = outcome.names
@@ -138,7 +149,7 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]], sp
     if not stage.idle:
         rows = [row._replace(broker=brokers.get(row.broker, row.broker)) for row in staged if row.table in split]
         rows.sort(key=lambda row: (row.broker, row.at, row.lot))
-        analysed = analysed_in_spans(rows, plan, names, spans)
+        analysed = analysed_in_spans(rows, plan, names, spans, cuts)
         left = {*analysing.MADE, COMMITS} - {"exchanges"}
         made = [row for row in staged if row.table not in left] + analysed
         if "findings" in plan.tables:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import struct
 from pathlib import Path
@@ -63,6 +64,19 @@ def test_the_analysis_of_a_broker_goes_on_in_another_task(
     paths = [captures / name for name in names]
     expected = kdissect.open(paths).tables()
     equal(simulate(paths, 3, list(MADE), spans=spans), expected)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 4))])
+@pytest.mark.parametrize("spans", [1, 2, 7, 50])
+def test_brokers_are_analysed_in_spans_cut_anywhere(
+    captures: Path, simulate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch, spans: int, seed: int
+) -> None:
+    """Spans of a few rows and of none are among them."""
+    monkeypatch.setattr(lots, "MOST", 32)
+    paths = [captures / name for name in ("k4_session_eviction.pcap", "k4_slow_and_throttled.pcap")]
+    expected = kdissect.open(paths).tables()
+    assert expected["fetch_sessions"].num_rows > 40
+    equal(simulate(paths, 3, list(MADE), spans=spans, cuts=random.Random(seed)), expected)
 
 
 def test_giant_connections_are_decoded_in_units(captures: Path, simulate: Any, equal: Any) -> None:
