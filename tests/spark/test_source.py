@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pyarrow as pa
 import pytest
 
 import kdissect
+from kdissect.capture import open_captures
 from kdissect.problems import UsageError
 from kdissect.spark.source import packet_rows
 from kdissect.spark.source.registration import PUSHDOWN
+from kdissect.spark.stages.plan import source_of
 from kdissect.tables.declaration import SCHEMAS
 
 spark_only = [
@@ -164,6 +167,28 @@ class TestOnSpark:
         finally:
             spark.conf.unset(PUSHDOWN)
             register(spark)
+
+
+@pytest.mark.parametrize(
+    "name", ["exchanges", "offset_commits", "fetch_sessions", "connections", "topics", "deliveries", "findings"]
+)
+def test_rows_of_a_capture_are_those_of_the_local_table(captures: Path, equal: Any, name: str) -> None:
+    """Whether they come part by part, at the end or out of everything; names that come late are there."""
+    pytest.importorskip("pyspark")
+    from kdissect.spark.source.datasource import asked, rows
+
+    path = captures / "k4_java_classic.pcap"
+    wanted = asked({"table": name, "per_capture": "true", "path": str(path)})
+    (capture,) = open_captures(path)
+    local = kdissect.open(path).table(name)
+    assert local.num_rows
+    found = list(rows(wanted, source_of(capture, payload=False), None))
+    equal({name: pa.Table.from_batches(found)}, {name: local})
+    if name == "exchanges":
+        where = "api = 'Fetch' and latency_ms > 100"
+        some = replace(wanted, columns=["api", "broker"], named=True, where=where)
+        found = list(rows(some, source_of(capture, payload=False), None))
+        equal({name: pa.Table.from_batches(found)}, {name: kdissect.open(path).table(name, ["api", "broker"], where)})
 
 
 @pytest.mark.parametrize(

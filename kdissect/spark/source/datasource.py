@@ -35,7 +35,7 @@ from kdissect.spark.source import packet_rows
 from kdissect.spark.source.file_stream import FILES, FileStream
 from kdissect.spark.stages.plan import Source, source_of
 from kdissect.spark.workers import settled
-from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
 from kdissect.tables.suggestion import near
@@ -285,7 +285,18 @@ def rows(wanted: Asked, source: Source, file: int | None) -> Iterator[pa.RecordB
         return
     if not source.files:
         return
-    capture = Capture([source.capture()], wanted.settings)
     schema = pa.schema([field.remove_metadata() for field in wanted.schema])
-    for batch in capture.table(wanted.table, wanted.columns if wanted.named else None, wanted.where).to_batches():
+    for batch in _rows_of(Capture([source.capture()], wanted.settings), wanted):
         yield batch.cast(schema)
+
+
+def _rows_of(capture: Capture, wanted: Asked) -> Iterator[pa.RecordBatch]:
+    """Rows of a table of a capture: in flat memory, but for tables that are made of all rows or at the end."""
+    name, columns, where = wanted.table, wanted.columns if wanted.named else None, wanted.where
+    made = TABLES[name].made
+    if made.needs_everything or made.at_the_end:
+        yield from capture.ordered(name, columns, where)
+        return
+    for part in capture.parts({name: columns}, {} if where is None else {name: where}):
+        if name in part:
+            yield from part[name].to_batches()
