@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import zstandard
 
 import kdissect
 from kdissect.engine.capture_tables import MADE
@@ -44,3 +47,13 @@ def rows(name: str, table: str, **where: object) -> list[dict[str, object]]:
     """Rows of an analysed table with these values."""
     found = analysed(name)[table].to_pylist()
     return [row for row in found if all(row[key] == value for key, value in where.items())]
+
+
+def read_lines(name: str, kind: str) -> list[Any]:
+    """What clients and brokers said while `captures/deliveries/NAME` was recorded: the lines of NAME.KIND.jsonl.zst,
+    none where there is no such file."""
+    path = CAPTURES / "deliveries" / f"{name}.{kind}.jsonl.zst"
+    if not path.exists():
+        return []
+    data = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
+    return [json.loads(line) for line in data.splitlines()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ import zstandard
 import kdissect
 from kdissect.analysis.deliveries.transaction_rows import OUTCOMES, SCHEMA, transactions
 from kdissect.tables.declaration.readers import TRANSACTIONS
+from tests.analysis.read import read_lines
 from tests.conftest import CAPTURES
 
 
@@ -153,3 +155,73 @@ def test_rows_of_any_capture(name: str) -> None:
 
 def test_no_rows_of_nothing(kip890: dict[str, pa.Table]) -> None:
     assert transactions({name: one.slice(0, 0) for name, one in kip890.items()}).equals(SCHEMA.empty_table())
+
+
+OF_THE_LABORATORY = [f"transactions_{library}" for library in ("java", "franz_go", "librdkafka", "kafka_python")]
+
+
+def words_of(name: str) -> tuple[list[tuple[str, str, str, int]], dict[str, dict[str, Any]]]:
+    """What clients and brokers say (captures/record/deliveries): transactions as (transactional id, client, outcome,
+    records), and of each topic what a broker answered when it was asked for open transactions."""
+    events = read_lines(name, "events")
+    texts = [one["text"] for one in events if one["step"] == "log"]
+    expired = {one for text in texts for one in re.findall(r"transactionalId (\S+) due to timeout", text)}
+    told, under_way = [], dict[tuple[str, str], int]()
+    for one in events:
+        key = one.get("id", ""), one.get("client", "")
+        if one["step"] == "begin":
+            under_way[key] = 0
+        elif one["step"] == "send" and not one["error"]:
+            under_way[key] += one["count"]
+        elif one["step"] in ("commit", "abort"):
+            done = "timed_out" if key[0] in expired else "fenced"
+            done = done if one["error"] else {"commit": "committed", "abort": "aborted"}[one["step"]]
+            told.append((*key, done, under_way.pop(key)))
+    told += [(*key, "open", count) for key, count in under_way.items()]
+    return told, {one["topic"]: one for one in events if one["step"] == "described"}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", OF_THE_LABORATORY)
+def test_transactions_of_the_laboratory(name: str) -> None:
+    """Committed, aborted, timed out, fenced, left open by a producer that was killed, and hanging (KIP-664): outcome
+    and records as their clients' and brokers' own words have them."""
+    told, described = words_of(name)
+    found = rows(read(f"deliveries/{name}.pcap.zst"))
+    columns = ("transactional_id", "client_id", "outcome", "records")
+    assert sorted(tuple(row[column] for column in columns) for row in found) == sorted(told)
+    assert {outcome for _, _, outcome, _ in told} == (
+        {"open"} if name == "hanging" else {"committed", "aborted", "timed_out", "fenced", "open"}
+    )
+    ((topic, asked),) = described.items()
+    (row,) = [one for one in found if one["outcome"] == "open"]
+    (open_one,) = [one for one in asked["producers"] if one["began_at_offset"] >= 0]
+    assert (row["producer_id"], row["producer_epoch"]) == (open_one["producer_id"], open_one["epoch"])
+    assert row["topics"] == [topic]
+    # The coordinator knows of the open transaction, but for the hanging one.
+    assert [one["state"] for one in asked["transactions"]] == ["Empty" if name == "hanging" else "Ongoing"]
+    if name == "hanging":
+        assert row["open_ms"] > 3 * row["timeout_ms"], "nobody ends it"
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", OF_THE_LABORATORY)
+def test_readers_stand_before_an_open_transaction(name: str) -> None:
+    """Nothing from its first record on was given to the reader of committed records, to the end of the capture, and a
+    finding says so. It calls the hanging transaction so, half a minute after its timeout."""
+    _, described = words_of(name)
+    ((topic, asked),) = described.items()
+    (first,) = [one["began_at_offset"] for one in asked["producers"] if one["began_at_offset"] >= 0]
+    opened = kdissect.open(CAPTURES / f"deliveries/{name}.pcap.zst")
+    found = opened.table("deliveries").to_pandas()
+    committed = found[(found.topic == topic) & (found.isolation_level == 1)]
+    assert committed.last_offset.max() == first - 1
+    polled = [offset for _, place, _, offset, *_ in read_lines(name, "polls") if place == topic]
+    if name == "hanging":
+        others = found[(found.topic == topic) & (found.isolation_level == 0)]
+        assert others.last_offset.max() == max(polled) > first + 10
+    else:
+        assert max(polled) == first - 1
+    said = [one for one in opened.table("findings").to_pylist() if one["topic"] == topic]
+    assert [one["id"] for one in said] == ["held_back_by_transaction"]
+    assert ("hanging transaction of client p-open" in said[0]["text"]) == (name == "hanging")
