@@ -147,9 +147,9 @@ def test_a_rewind_is_counted_and_acks_0_is_found(story: Story) -> None:
 
 
 def test_who_served_whom(story: Story) -> None:
-    """KIP-392: the reader in the rack of broker 2 is served by it, a follower, once the leader has named it. Readers of
-    the topic whose leader moves are served by the leader of the time. Followers were given the topics that they have
-    replicas of."""
+    """KIP-392: the reader in the rack of broker 2 is served by it, a follower, once the leader has named it. It waits
+    until the follower learns that records are committed, with its next fetch. Readers of the topic whose leader moves
+    are served by the leader of the time. Followers were given the topics that they have replicas of."""
     if story.name != "cluster":
         assert not story.found.is_follower.any()
         assert story.found.broker.eq("1").all()
@@ -158,6 +158,8 @@ def test_who_served_whom(story: Story) -> None:
     nearest = found[found.topic == "nearest"]
     assert len(nearest) > 100
     assert nearest.broker.eq("2").mean() > 0.95
+    assert nearest.waited_for.eq("broker").mean() < 0.2
+    assert nearest.served_ms.median() < 10
     moves = [one for one in story.events if one["step"] == "move"]
     moved = found[found.topic == "moved"]
     at = nanoseconds(moved.delivered_at)

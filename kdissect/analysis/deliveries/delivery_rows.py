@@ -29,7 +29,7 @@ from kdissect.analysis.deliveries.batch_matching import (
     match_batches,
     unit_numbers,
 )  # fmt: skip
-from kdissect.analysis.deliveries.delivery_columns import NO_PRODUCE, Exchanges, Input, dense
+from kdissect.analysis.deliveries.delivery_columns import NO_PRODUCE, UNKNOWN, Exchanges, Input, dense
 from kdissect.analysis.deliveries.delivery_input import InputReader
 from kdissect.analysis.deliveries.readers_of_batches import Groups, Readers
 from kdissect.analysis.deliveries.throttling import Muted, Windows
@@ -38,6 +38,7 @@ from kdissect.analysis.deliveries.visibility import (
     Watermarks,
     behind_transactions,
     followers_passed,
+    followers_told,
     known_instant,
 )  # fmt: skip
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, instants, optional, whole, words
@@ -226,7 +227,7 @@ def _way(data: Input, rows: Firsts) -> _Way:
     answered = np.where(stored & (answered != NULL_TIME), answered, NEVER)
     replicas = every[place]
     # The high watermark.
-    high = Watermarks(exchanges, data.positions, data.positions.high)
+    high = Watermarks(exchanges.left, data.positions, data.positions.high)
     passing = high.passed(place, need)
     visible = known_instant(passing, arrived, exchanges)
     others = np.where(acks == EVERY_REPLICA, answered, NEVER)
@@ -234,12 +235,15 @@ def _way(data: Input, rows: Firsts) -> _Way:
     others = np.minimum(others, np.where(followed == NEVER, NEVER, np.maximum(followed, arrived)))
     others = np.where((replicas == 1) | (exchanges.replica[rows.fetch] >= 0), arrived, others)
     visible = np.where(others != NEVER, np.where(visible == NULL_TIME, others, np.minimum(visible, others)), visible)
+    nodes = np.append(_node_ids(data.names.brokers.texts), UNKNOWN)[exchanges.broker[rows.fetch]]
+    told = followers_told(exchanges, data.positions, rows.fetch, nodes, place, need)
+    visible = np.where(told != NEVER, np.maximum(visible, told), visible)
     seen = visible != NULL_TIME
     at = np.where(seen, np.clip(visible, arrived, np.maximum(left, arrived)), arrived)
     # The last stable offset.
     open_then = behind_transactions(passing, data.positions, need - 1) | (data.given.transactional[rows.given] == 1)
     committed = (exchanges.isolation[rows.fetch] == READ_COMMITTED) & open_then
-    stable_marks = Watermarks(exchanges, data.positions, data.positions.stable)
+    stable_marks = Watermarks(exchanges.left, data.positions, data.positions.stable)
     stable = known_instant(stable_marks.passed(place, need), at, exchanges)
     stable = np.where(committed & (stable != NULL_TIME), np.clip(stable, at, np.maximum(left, at)), at)
     appended = np.where(acks == LEADER, answered, NEVER)
@@ -248,6 +252,11 @@ def _way(data: Input, rows: Firsts) -> _Way:
         produced, arrived, at, stable, np.clip(asked, stable, np.maximum(left, stable)), left, delivered, known,
         replicas, seen, appended,
     )  # fmt: skip
+
+
+def _node_ids(brokers: list[str]) -> Int64s:
+    """The node id of each broker's name, UNKNOWN for a name that is an address."""
+    return np.array([int(name) if name.isdecimal() else UNKNOWN for name in brokers], np.int64)
 
 
 def _first_copies(data: Input, rows: Firsts, arrived: Int64s) -> Int64s:

@@ -7,6 +7,9 @@ watermark came before. The instant is known where
 Else it is unknown. Further evidence of the high watermark: the answer to a Produce with acks=all, and the followers'
 fetches, where all followers of the partition were captured: the last of them to ask for what follows the batch moves
 it.
+
+A follower that serves a reader (KIP-392) has the batch before it may give it away: the leader tells it the high
+watermark with the answer to its next fetch.
 """
 
 from __future__ import annotations
@@ -40,10 +43,11 @@ class Passing:
 
 
 class Watermarks:
-    """What answers said of a watermark (`values`, a column of `positions`), by topic and partition."""
+    """What answers said of a watermark, by topic and partition. `instants`: when each exchange's answer said it;
+    `values`: a column of `positions`, below 0 for none."""
 
-    def __init__(self, exchanges: Exchanges, positions: Positions, values: Int64s) -> None:
-        left = exchanges.left[positions.exchange]
+    def __init__(self, instants: Int64s, positions: Positions, values: Int64s) -> None:
+        left = instants[positions.exchange]
         rows = np.flatnonzero((values >= 0) & (left != NULL_TIME))
         rows = rows[np.lexsort([values[rows], left[rows], positions.place[rows]])]
         self._values = np.unique(values[rows])
@@ -86,6 +90,29 @@ def known_instant(passing: Passing, since: Int64s, exchanges: Exchanges) -> Int6
     waited |= (asked != NULL_TIME) & (asked <= since) & at_once
     known = (passing.at != NEVER) & (waited | (passing.at - np.maximum(passing.before, since) <= NEAR))
     return np.where(known, np.maximum(passing.at, since), NULL_TIME)
+
+
+def followers_told(
+    exchanges: Exchanges, positions: Positions, fetch: Int64s, nodes: Int64s, place: Int64s, need: Int64s
+) -> Int64s:
+    """When the follower that served a consumer learned that the high watermark was `need` or higher, while the
+    consumer's fetch waited there; NEVER for all other rows.
+
+    `fetch`: the consumers' fetches, rows of `exchanges`; `nodes`: node ids of the brokers that served them, UNKNOWN
+    where they are not known. A leader's node has no answers as a follower in the time between a fetch and its answer.
+    """
+    found = np.full(len(place), NEVER, np.int64)
+    replica = exchanges.replica[positions.exchange]
+    consumers = np.flatnonzero((exchanges.replica[fetch] < 0) & np.isin(nodes, replica[replica >= 0]))
+    for node in np.unique(nodes[consumers]).tolist():
+        rows = consumers[nodes[consumers] == node]
+        of_node = (replica == node) & np.isin(positions.place, place[rows])
+        told = Watermarks(exchanges.last, positions, np.where(of_node, positions.high, UNKNOWN))
+        at = told.passed(place[rows], need[rows]).at
+        asked, left = exchanges.arrived[fetch[rows]], exchanges.left[fetch[rows]]
+        waited = (asked != NULL_TIME) & (asked <= at) & (at <= left)
+        found[rows[waited]] = at[waited]
+    return found
 
 
 def followers_passed(

@@ -49,7 +49,8 @@ DELIVERIES = table(
     Column("isolation_level", m.CODE, "Of the fetch: 0 read_uncommitted, 1 read_committed; null for ShareFetch."),
     Column("created_at", m.TIME, "Timestamp of the first record, where it is the producer's (CreateTime)."),
     Column("produced_at", m.TIME, "First byte of the Produce request."),
-    Column("visible_at", m.TIME, "When the high watermark passed the batch; null where that is not known to 10 ms."),
+    Column("visible_at", m.TIME, "When the high watermark passed the batch, for readers that a follower served "
+           "(KIP-392) at that follower; null where that is not known to 10 ms."),
     Column("delivered_at", m.TIME, "Last byte of the answer that gave it to the reader."),
     Column("buffered_ms", m.MS, "produced_at - created_at: the producer's buffer, linger, retries. Null where "
            "the producer's clock is ahead (a batch of it in the partition seems younger than its request), "
