@@ -157,7 +157,10 @@ def test_no_rows_of_nothing(kip890: dict[str, pa.Table]) -> None:
     assert transactions({name: one.slice(0, 0) for name, one in kip890.items()}).equals(SCHEMA.empty_table())
 
 
-OF_THE_LABORATORY = [f"transactions_{library}" for library in ("java", "franz_go", "librdkafka", "kafka_python")]
+OF_THE_LABORATORY = [
+    *(f"transactions_{library}" for library in ("java", "franz_go", "librdkafka", "kafka_python")),
+    "hanging",
+]
 
 
 def words_of(name: str) -> tuple[list[tuple[str, str, str, int]], dict[str, dict[str, Any]]]:
