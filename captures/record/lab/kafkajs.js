@@ -9,7 +9,10 @@ const errors = new Set()
 let count = 0
 const failed = error => errors.add(String(error.message || error).slice(0, 120))
 const retry = { retries: 20, maxRetryTime: 4000 }
-const kafka = new Kafka({ clientId: name, brokers: bootstrap.split(','), logLevel: logLevel.NOTHING, retry })
+const user = process.env.LAB_USER
+const sasl = user && { mechanism: 'plain', username: user, password: process.env.LAB_PASSWORD }
+const security = { ...(sasl && { sasl }), ...(process.env.LAB_TLS && { ssl: true }) }
+const kafka = new Kafka({ ...security, clientId: name, brokers: bootstrap.split(','), logLevel: logLevel.NOTHING, retry })
 async function connected (one) {
   for (;;) {
     try { return await one.connect() } catch (error) {

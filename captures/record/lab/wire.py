@@ -3,8 +3,8 @@
     wire.py PID        (PID: a process in the clients' namespace; this one runs in the brokers')
 
 TAP devices `lab0` (here) and `lab1` (there) exist already. Orders: `delay UP_MS DOWN_MS`, `loss UP DOWN` (shares of IP
-packets), `cut up|down|both` (nothing passes), `join` (everything passes again). Up is from a client to a broker. Each
-order is answered by a line with the time.
+packets), `cut up|down|both` (nothing passes), `join` (everything passes again), `big BYTES` (no longer frame passes),
+`rate BYTES` (so many a second, down). Up is from a client to a broker. Each order is answered by a line with the time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     delay, loss, cut = {here: 0.0, there: 0.0}, {here: 0.0, there: 0.0}, {here: False, there: False}
     last = {here: 0.0, there: 0.0}
     waiting: list[tuple[float, int, int, bytes]] = []
-    number = 0
+    number, longest, rate = 0, FRAME, 0.0
     ways = selectors.DefaultSelector()
     for one in (here, there, 0):
         ways.register(one, selectors.EVENT_READ)
@@ -55,6 +55,10 @@ def main() -> None:
                     delay[there], delay[here] = (float(word) / 1000 for word in words[1:])
                 elif words[0] == "loss":
                     loss[there], loss[here] = map(float, words[1:])
+                elif words[0] == "big":
+                    longest = int(words[1])
+                elif words[0] == "rate":
+                    rate = float(words[1])
                 else:
                     cut[there] = words[1:] in (["up"], ["both"])
                     cut[here] = words[1:] in (["down"], ["both"])
@@ -65,10 +69,11 @@ def main() -> None:
                     frame = os.read(key.fd, FRAME)
                 except OSError:
                     break
-                if frame[12:14] == IPV4 and (cut[key.fd] or random.random() < loss[key.fd]):
+                if frame[12:14] == IPV4 and (cut[key.fd] or len(frame) > longest or random.random() < loss[key.fd]):
                     continue
                 sink = here if key.fd == there else there
-                last[sink] = at = max(time.monotonic() + delay[key.fd], last[sink] + 1e-6)
+                takes = len(frame) / rate if rate and sink == there else 1e-6
+                last[sink] = at = max(time.monotonic() + delay[key.fd], last[sink] + takes)
                 heapq.heappush(waiting, (at, number, sink, frame))
                 number += 1
         while waiting and waiting[0][0] <= time.monotonic():

@@ -4,6 +4,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"fmt"
 	"os"
 	"os/signal"
@@ -16,13 +17,16 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
 )
 
 const slowAfter = 8 * time.Second
 
 var (
 	role, name, group, topic string
+	user, instance           = os.Getenv("LAB_USER"), os.Getenv("LAB_INSTANCE")
 	servers                  []string
 	until, began             time.Time
 	pause                    time.Duration
@@ -72,6 +76,12 @@ func handle(records int) {
 
 func franz(ctx context.Context) {
 	options := []kgo.Opt{kgo.SeedBrokers(servers...), kgo.ClientID(name)}
+	if user != "" {
+		options = append(options, kgo.SASL(plain.Auth{User: user, Pass: os.Getenv("LAB_PASSWORD")}.AsMechanism()))
+	}
+	if os.Getenv("LAB_TLS") != "" {
+		options = append(options, kgo.DialTLSConfig(&tls.Config{InsecureSkipVerify: true}))
+	}
 	if role == "produce" {
 		client, err := kgo.NewClient(append(options, kgo.ProducerLinger(5*time.Millisecond))...)
 		if err != nil {
@@ -94,6 +104,9 @@ func franz(ctx context.Context) {
 		return
 	}
 	options = append(options, kgo.ConsumerGroup(group), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtEnd()))
+	if instance != "" {
+		options = append(options, kgo.InstanceID(instance))
+	}
 	client, err := kgo.NewClient(options...)
 	if err != nil {
 		failed(err)
@@ -137,6 +150,12 @@ func shopify(ctx context.Context) {
 	config := sarama.NewConfig()
 	config.ClientID = name
 	config.Version = sarama.V2_8_0_0
+	if user != "" {
+		config.Net.SASL.Enable = true
+		config.Net.SASL.User, config.Net.SASL.Password = user, os.Getenv("LAB_PASSWORD")
+	}
+	config.Net.TLS.Enable = os.Getenv("LAB_TLS") != ""
+	config.Consumer.Group.InstanceId = instance
 	config.Producer.Return.Successes = true
 	config.Consumer.Return.Errors = true
 	config.Consumer.MaxProcessingTime = 500 * time.Millisecond
@@ -194,8 +213,30 @@ func shopify(ctx context.Context) {
 	}
 }
 
+// Brokers of franz-go: kfake PORT... TOPIC:PARTITIONS..., until it is ended.
+func fake() {
+	options := []kfake.Opt{}
+	ports := []int{}
+	for _, word := range os.Args[2:] {
+		if topic, partitions, found := strings.Cut(word, ":"); found {
+			number, _ := strconv.Atoi(partitions)
+			options = append(options, kfake.SeedTopics(int32(number), topic))
+		} else {
+			port, _ := strconv.Atoi(word)
+			ports = append(ports, port)
+		}
+	}
+	options = append(options, kfake.Ports(ports...), kfake.NumBrokers(len(ports)))
+	kfake.MustCluster(options...)
+	fmt.Println("serves")
+	select {}
+}
+
 func main() {
 	library := os.Args[1]
+	if library == "kfake" {
+		fake()
+	}
 	role, name = os.Args[2], os.Args[3]
 	servers = strings.Split(os.Args[4], ",")
 	seconds, _ := strconv.ParseFloat(os.Args[5], 64)
