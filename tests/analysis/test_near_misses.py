@@ -87,6 +87,69 @@ OFTEN_BACK = (0, 100, 200, 300, 250, 400, 320, 500)
 FROM_BEFORE = (1000, 1050, 1100, 1150, 1200, 1250)
 
 
+def lags_in_turn(second_reads: bool = False, partitions: tuple[int, ...] = (0, 1)) -> Rows:
+    """A consumer that stopped reading; it asks for each of the partitions every other second, and another one keeps up
+    with both. `second_reads`: it reads partition 1 on."""
+    fetches, rows = [], []
+    for n in range(8):
+        at, end = START + n * SECOND, 1000 + 100 * n
+        for client, owned in (("c", [n % 2]), ("keeps-up", [0, 1])):
+            number = {"exchange_id": f"{1 + (client == 'c'):016x}:{n}"}
+            fetches.append(number | {
+                "client_id": client, "requested_at": at, "response_first_at": at, "throttle_ms": 0.0, "excess_ms": 0.0,
+                "isolation_level": 0, "is_follower": False,
+            })  # fmt: skip
+            for partition in owned:
+                reads = client != "c" or (second_reads and partition == 1)
+                if partition in partitions:
+                    rows.append(number | {"topic": "t", "partition": partition, "high_watermark": end,
+                                          "last_stable_offset": end, "lag": 0 if reads else 100 * n})  # fmt: skip
+    return {"fetches": fetches, "fetch_partitions": rows}
+
+
+def owed(rows: Rows, since: float) -> Rows:
+    """The same client asked another broker at a second, and never got that answer."""
+    asked = {"exchange_id": f"{9:016x}:1", "client_id": "c", "requested_at": START + round(since * SECOND),
+             "response_first_at": None, "broker": "2", "is_follower": False}  # fmt: skip
+    return rows | {"fetches": [*rows["fetches"], asked]}
+
+
+def on_its_way(rows: Rows, took_s: float) -> Rows:
+    """A request of the same client was on its way for so long, from the first second on."""
+    back = START + round(took_s * SECOND)
+    long = exchange(7, 0.0, api_key=8, api="OffsetCommit", latency_ms=1000 * took_s, request_last_at=START,
+                    network_ms=1000 * took_s, network_kind="ack", broker_ms=0.0, queued_ms=0.0, response_first_at=back,
+                    response_last_at=back, request_transfer_ms=0.0, response_transfer_ms=0.0)  # fmt: skip
+    return rows | {"exchanges": [long], "connections": [connection(1, -1, 60, client_id="c")]}
+
+
+def behind_losses(rows: Rows, lost: int) -> Rows:
+    """The network between the client's host and the broker's loses segments."""
+    ways = [connection(n, -1, 60, client_id="c", packets=1000, lost_segments=lost, retransmitted_bytes=lost * 1000)
+            for n in (1, 2)]  # fmt: skip
+    return rows | {"connections": ways}
+
+
+def commits_until(
+    last: int = 5, fetched: float = 15.5, step: float = 1.0, ended: float = 60.0, still: tuple[float, float] = (0, 0)
+) -> Rows:
+    """A consumer that commits until its `last` commit, `step` seconds apart, and fetches 4 records a second until
+    `fetched`, none between two seconds."""
+    committed = [
+        {"exchange_id": f"{1:016x}:{100 + n}", "at": START + round(n * step * SECOND), "group_id": "g",
+         "client_id": "c", "topic": "t", "partition": 0, "offset": n, "lag": 0, "high_watermark": n, "error_code": 0}
+        for n in range(last + 1)
+    ]  # fmt: skip
+    fetches, partitions, offset = [], [], 1000
+    for n in range(round(2 * fetched) + 1):
+        number, at = {"exchange_id": f"{2:016x}:{n}"}, START + n * SECOND // 2
+        offset += 0 if still[0] <= n / 2 <= still[1] else 2
+        fetches.append(number | {"client_id": "c", "requested_at": at, "response_first_at": at, "is_follower": False})
+        partitions.append(number | {"topic": "t", "partition": 0, "high_watermark": offset, "lag": 0})
+    return {"offset_commits": committed, "fetches": fetches, "fetch_partitions": partitions,
+            "connections": [connection(1, 0, ended, client_id="c")]}  # fmt: skip
+
+
 def polls(pause: float, resent: float = 0.0, size: int = 100) -> Rows:
     """Six fetches of a consumer; after the fifth's answer it pauses. That answer was sent again for `resent` ms."""
     at = [0.1 * n for n in range(5)] + [0.41 + pause]
@@ -382,6 +445,13 @@ def refused_port(attempts: int, kafka_at: float, last: float = 5.0, client: str 
     return {"connections": [*rows, connection(50, kafka_at, 60, client_id=client, client_ip=ip)]}
 
 
+def refused_on(*seconds: float, kafka_at: float) -> Rows:
+    """A port refuses at these seconds, and a client of that host gets in elsewhere at one."""
+    rows = [refused_port(1, kafka_at, last=second)["connections"][0] | {"connection_id": f"{n:016x}"}
+            for n, second in enumerate(seconds)]  # fmt: skip
+    return {"connections": [*rows, *refused_port(0, kafka_at)["connections"]]}
+
+
 def twice(
     late: str = "ok",
     again: str = "ok",
@@ -528,11 +598,22 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("commits_fall_behind", "medium", lambda: lags(*FALLING),
      [lambda: lags(*FALLING[:-1]), lambda: lags(*BACK), lambda: lags(*OFTEN_BACK), lambda: lags(*FROM_BEFORE),
       lambda: lags(*FALLING, apart=0.4), lambda: lags(*FALLING, throttle=1.0), lambda: lags(*FALLING, late=500.0),
-      lambda: lags(*FALLING, stable=1)]),
+      lambda: lags(*FALLING, stable=1), lambda: owed(lags(*FALLING), 0.5),
+      lambda: on_its_way(lags(*FALLING), 5.0), lambda: behind_losses(lags(*FALLING), 20)]),
+    ("commits_stopped", "medium", commits_until,
+     [lambda: commits_until(last=4), lambda: commits_until(fetched=14.5), lambda: commits_until(step=2.2, fetched=21.5),
+      lambda: commits_until(ended=15.0), lambda: commits_until(still=(5.0, 8.0)),
+      lambda: commits_until(still=(12.5, 60.0))]),
+    ("growing_lag", "medium", lags_in_turn,
+     [lambda: lags_in_turn(second_reads=True), lambda: lags_in_turn(partitions=(0,))]),
+    ("growing_lag", "medium", lambda: owed(lags(*FALLING), 4.0), []),
+    ("growing_lag", "medium", lambda: on_its_way(lags(*FALLING), 1.0), []),
+    ("growing_lag", "medium", lambda: behind_losses(lags(*FALLING), 1), []),
     ("growing_lag", "medium", lambda: lags(*FALLING),
      [lambda: lags(*FALLING[:-1]), lambda: lags(*BACK), lambda: lags(*OFTEN_BACK), lambda: lags(*FROM_BEFORE),
       lambda: lags(*FALLING, apart=0.4), lambda: lags(*FALLING, throttle=1.0), lambda: lags(*FALLING, late=500.0),
-      lambda: lags(*FALLING, stable=500)]),
+      lambda: lags(*FALLING, stable=500), lambda: owed(lags(*FALLING), 0.5),
+      lambda: on_its_way(lags(*FALLING), 5.0), lambda: behind_losses(lags(*FALLING), 20)]),
     ("batches_written_twice", "medium", twice,
      [lambda: twice(crc=8), lambda: twice(producer=3000), lambda: twice(again="error"), lambda: twice(connection=1),
       lambda: twice(client="d"), lambda: twice(sent=-1.0), lambda: twice(ordinal=100),
@@ -632,6 +713,8 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("connections_refused", "low", lambda: refused_port(1, 7.0), [lambda: refused_port(2, 7.1)]),
     ("connections_refused", "medium", lambda: refused_port(3, 7.1),
      [lambda: refused_port(3, 7.1, ip="10.0.0.2"), lambda: refused_port(3, 7.0, client="broker-1-fetcher-0")]),
+    ("connections_refused", "medium", lambda: refused_on(5.0, 10.0, 15.0, 20.0, kafka_at=20.5), []),
+    ("connections_refused", "low", lambda: refused_on(10.0, 15.0, 20.0, kafka_at=20.5), []),
     ("capture_cut_short", "info", lambda: snapped(1.0), [lambda: snapped(0.0)]),
     ("capture_without_acks", "info", lambda: without_acks(1.0), [lambda: without_acks(0.0)]),
 ]  # fmt: skip

@@ -6,12 +6,14 @@ Two findings ask: `growing_lag` by what clients fetch, `commits_fall_behind` by 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import Groups, group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
 
@@ -25,6 +27,8 @@ TREND = 0.8
 """Share of the steps between them at which it was further behind than before."""
 OTHERS_SHARE = 0.5
 """Of the time in which a reader fell behind: answers that were late by so much are the reason, broker or network."""
+OTHERS = ("broker", "network", "replication", "throttled")
+"""Owners of a reader's time that are not the reader."""
 NONE: Int64s = np.empty(0, np.int64)
 
 
@@ -73,16 +77,39 @@ class LogEnds:
         return found
 
 
-def _fallen(code: int, at: Int64s, lag: Int64s, behind: Int64s) -> Falling | None:
-    """How a reader fell behind since it may have kept up last; None where it did not. All in order of time, [n]."""
+class Positions(NamedTuple):
+    """How far behind a reader was, over all partitions of a topic."""
+
+    at: Int64s
+    """Microseconds, in order, each once; [n]."""
+    behind: Int64s
+    """Of the partition that was furthest behind; microseconds [n]."""
+
+
+def _fallen(code: int, at: Int64s, lag: Int64s, behind: Int64s, siblings: Positions) -> Falling | None:
+    """How a reader fell behind since it may have kept up last; None where it did not. All in order of time, [n].
+
+    `siblings`: the reader's positions on all partitions of the topic. They count where the partition alone has too few:
+    a reader that takes seconds for the records of one answer asks rarely, and for some partitions at a time.
+    """
     if len(at) < SAMPLES or lag[-1] <= 0 or lag[-1] < 2 * lag[0] or behind[-1] < BEHIND_MS * MILLI:
         return None
     kept_up = np.flatnonzero(behind <= KEEPS_UP_MS * MILLI)
     begin = int(kept_up[-1]) if len(kept_up) else 0
     steps = np.diff(behind[begin:])
+    if len(steps) < SAMPLES:
+        steps = np.diff(siblings.behind[siblings.at >= at[begin]])
     if len(steps) < SAMPLES or (steps > 0).mean() < TREND:
         return None
     return Falling(code, int(behind[-1]), int(at[begin]), int(at[-1]), int(lag[begin]), int(lag[-1]))
+
+
+def _join_positions(some: list[tuple[Int64s, Int64s]]) -> Positions:
+    """The positions of all partitions as one sequence. `some`: of each partition the instants and how far behind."""
+    at, place = np.unique(np.concatenate([at for at, _ in some]), return_inverse=True)
+    behind = np.zeros(len(at), np.int64)
+    np.maximum.at(behind, place, np.concatenate([behind for _, behind in some]))
+    return Positions(at, behind)
 
 
 def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int64s, ends: LogEnds) -> Iterator[Falling]:
@@ -90,24 +117,42 @@ def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int6
     rows = rows[np.lexsort((at[rows], groups.code[rows]))]
     codes = groups.code[rows]
     topics, partitions = (groups.keys[name].to_pylist() for name in ("topic", "partition"))
-    for mine in np.split(rows, np.flatnonzero(codes[1:] != codes[:-1]) + 1):
-        if not len(mine) or lag[mine[-1]] <= 0:
-            continue
-        code = int(groups.code[mine[0]])
-        behind = ends.times_behind(topics[code], partitions[code], at[mine], end[mine] - lag[mine])
-        behind[lag[mine] <= 0] = 0
-        if one := _fallen(code, at[mine], lag[mine], behind):
-            yield one
+    of_reader = [name for name in groups.keys.column_names if name != "partition"]
+    readers = group(groups.keys, of_reader).code
+    each = {int(codes[begin]): rows[begin:stop] for begin, stop in _runs(codes)}
+    lagging = {code for code, mine in each.items() if lag[mine[-1]] > 0}
+    positions: dict[int, dict[int, tuple[Int64s, Int64s]]] = {}
+    watched = {int(readers[code]) for code in lagging}
+    for code, mine in each.items():
+        if (reader := int(readers[code])) in watched:
+            behind = ends.times_behind(topics[code], partitions[code], at[mine], end[mine] - lag[mine])
+            behind[lag[mine] <= 0] = 0
+            positions.setdefault(reader, {})[code] = at[mine], behind
+    for some in positions.values():
+        siblings = _join_positions(list(some.values()))
+        for code, (when, behind) in some.items():
+            if code in lagging and (one := _fallen(code, when, lag[each[code]], behind, siblings)):
+                yield one
+
+
+def _runs(codes: Int64s) -> Iterator[tuple[int, int]]:
+    """Where each run of equal codes begins and stops."""
+    edges = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
+    return ((begin, stop) for begin, stop in pairwise(edges) if begin < stop)
 
 
 class Paces:
     """What set the pace of each client's fetches."""
 
-    def __init__(self, fetches: pa.Table) -> None:
+    def __init__(self, tables: ev.Tables) -> None:
+        fetches = ev.get(tables, "fetches")
         groups = group(fetches, ["client_id"])
+        self._shares = TimeShares(tables)
         self._at = times(fetches, "requested_at")
         self._throttled = np.nan_to_num(reals(fetches, "throttle_ms")) > 0
         self._late = np.nan_to_num(reals(fetches, "excess_ms"))
+        self._answered = times(fetches, "response_first_at") != NULL_TIME
+        self._broker = group(fetches, ["broker"]).code
         rows = np.argsort(groups.code, kind="stable")
         sizes = np.bincount(groups.code, minlength=groups.keys.num_rows)
         self._of = dict(zip(groups.keys["client_id"].to_pylist(), np.split(rows, np.cumsum(sizes)[:-1]), strict=False))
@@ -118,7 +163,22 @@ class Paces:
         at = self._at[rows]
         mine = rows[(at != NULL_TIME) & (at >= since) & (at <= until)]
         late = float(self._late[mine].sum())
-        return bool(self._throttled[mine].any()) or late * MILLI >= OTHERS_SHARE * (until - since)
+        if self._throttled[mine].any() or late * MILLI >= OTHERS_SHARE * (until - since):
+            return True
+        if self._unanswered(rows, since, until) >= OTHERS_SHARE * (until - since):
+            return True
+        spent = self._shares.spent("client", client, since, until) if client is not None else {}
+        return sum(spent.get(owner, 0.0) for owner in OTHERS) * MILLI >= OTHERS_SHARE * (until - since)
+
+    def _unanswered(self, rows: Int64s, since: int, until: int) -> int:
+        """How long at most a broker owed one of these fetches its answer in a span, and never gave it; microseconds.
+        A fetch is owed until the client asks that broker again."""
+        longest = 0
+        for row in rows[~self._answered[rows] & (self._at[rows] != NULL_TIME)].tolist():
+            later = self._at[rows[(self._broker[rows] == self._broker[row]) & (self._at[rows] > self._at[row])]]
+            end = min(until, int(later.min())) if len(later) else until
+            longest = max(longest, end - max(since, int(self._at[row])))
+        return longest
 
 
 def report_fallen(tables: ev.Tables, kind: str, table: str, keys: pa.Table, some: list[Falling]) -> list[ev.Finding]:

@@ -42,7 +42,22 @@ def numbered(findings: Sequence[Finding]) -> list[Finding]:
         if top in number or (top == i and findings[i].severity == INFO and i not in head.values()):
             continue
         number[top] = len(number) + 1
-    return [replace(one, incident=number.get(head.get(i, i))) for i, one in enumerate(findings)]
+    found = [replace(one, incident=number.get(head.get(i, i))) for i, one in enumerate(findings)]
+    return [_as_unknown_as(one, findings[head[i]]) if i in head else one for i, one in enumerate(found)]
+
+
+def _as_unknown_as(one: Finding, root: Finding) -> Finding:
+    """The consequence with the cause `unknown`, if its own is only likely and the root has no known cause.
+
+    A request waited in a silence: the capture cannot show of the request what it does not show of the silence."""
+    kind = KINDS[one.id]
+    likely = kind.settled_at is not None and one.certainty != "sure" and one.cause == kind.cause
+    same = one.broker is not None and one.broker == root.broker
+    if not (likely and same and root.cause == "unknown" and "unknown" in (kind.cause, *kind.other_causes)):
+        return one
+    if one.last_at is None or root.last_at is None or one.last_at > root.last_at + BEFORE_MS * 1000:
+        return one
+    return replace(one, cause="unknown")
 
 
 def _starts(one: Finding) -> bool:

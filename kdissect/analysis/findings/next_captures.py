@@ -28,13 +28,13 @@ MOST_HOSTS = 4
 def state_certainty(finding: Finding, connections: pa.Table) -> Finding:
     """The finding with `certainty` and `next_capture`. `connections`: the table, of all connections.
 
-    A cause is sure where the rule says so, or measured another one than the catalogue's.
+    A cause is sure or likely where the rule says so, and sure where it measured another one than the catalogue's.
     """
     place = KINDS[finding.id].settled_at
     known = finding.cause != "unknown"
     measured = finding.certainty == "sure" or finding.cause != KINDS[finding.id].cause
     if known and (place is None or measured):
-        return replace(finding, certainty="sure")
+        return replace(finding, certainty=finding.certainty or "sure")
     certainty = "likely" if known else None
     if place is None or finding.severity == INFO:
         return replace(finding, certainty=certainty)

@@ -7,17 +7,18 @@ from kdissect.analysis.findings.catalogue.kind import Kind
 KINDS = {
     "connections_refused": Kind(
         cause="broker",
-        other_causes=("unknown",),
+        other_causes=("unknown", "settings"),
         rule=(
             "A SYN was answered by a reset, on a port where Kafka was seen or that metadata names, or where the "
             "capture holds no Kafka at all. Other ports count where a client of the same address speaks Kafka "
-            "elsewhere. Then it is low where a broker served that address within 2 s of the last attempt: an entry "
-            "of bootstrap.servers does not answer. Else it is medium from three attempts on. Brokers' own attempts "
-            "to such ports (a controller that is down) do not count."
+            "elsewhere. Then it is medium from three attempts on at which no broker served that address within 2 s. "
+            "Its cause is settings where the port's host serves Kafka on other ports, else unknown. It is low where a "
+            "broker served that address within 2 s of the last attempt: an entry of bootstrap.servers does not "
+            "answer. Brokers' own attempts to such ports (a controller that is down) do not count."
         ),
         headline={
             "broker": "[broker {node}|port {port} of {ip}] refused {attempts:#connection}",
-            "elsewhere": "port {port} of {ip} refused {attempts:#connection} of {clients:list}",
+            "elsewhere": "port {port} of {ip} refused {attempts:#connection} from {hosts:list}",
         },
         sentence={
             "broker": (
@@ -28,7 +29,7 @@ KINDS = {
                 "Port {port} of {ip} refused {attempts:#connection} from {hosts:list}, from where {clients:list} "
                 "{clients:?speaks|speak} Kafka to other ports. Nothing listened there[?served:. Another address "
                 "served clients there at once: an entry of a bootstrap.servers may be wrong][?tried:, and attempts "
-                "went on]."
+                "went on].[ The same host serves Kafka on {ports:list}.]"
             ),
         },
         advice={

@@ -98,9 +98,11 @@ KINDS = {
     ),
     "slow_fetches": Kind(
         cause="broker",
+        other_causes=("unknown",),
         rule=(
             "Fetches that took `--slow` (1 s) or more beyond the wait that they agreed to. Those that waited while the "
-            "network between the two hosts was gone are left to `network_silent`. Time in which several "
+            "network between the two hosts was gone are left to `network_silent`. Those that waited while the broker "
+            "answered nothing, for a reason that is not known, have no known cause either. Time in which several "
             "overlap counts once. Medium from 10 s on, or from 2 s on where that is a fifth of the time that the "
             "client (the broker) is in the capture."
         ),

@@ -96,18 +96,24 @@ KINDS = {
     ),
     "empty_polling": Kind(
         cause="settings",
+        other_causes=("unknown",),
         rule=(
             "A client's fetches had 100 empty answers without an error, 20 or more a second for a second at least, "
             "each within 10 ms. They are nine of ten of all its fetches. Fetches of followers and of the quorum do "
-            "not count."
+            "not count. Where each of them let the broker wait 10 ms or more, the cause is unknown."
         ),
         headline="client {client} polls broker {broker} in a tight loop",
         sentence=(
             "{client:who} polls broker {broker} in a tight loop: {answers:#empty answer} in {took:ms} ({rate:n} a "
-            "second)[; it lets the broker wait {wait:ms} at most]."
+            "second).[ It lets the broker wait {wait:ms} at most.][ It lets the broker wait {agreed:ms}, which answers "
+            "at once.]"
         ),
         advice="Look at what ends the wait: fetch.max.wait.ms and fetch.min.bytes of that client.",
         needs="`fetches` (record_bytes, latency_ms, max_wait_ms)",
+        cannot_tell=(
+            "why a broker answers before the wait is over: for fetch.min.bytes of 0, or for records that no client may "
+            "read yet, because too few replicas have them."
+        ),
         example="rules/polling",
     ),
     "limited_by_max_bytes": Kind(
@@ -146,9 +152,11 @@ KINDS = {
         rule=(
             "The first record that a client had not fetched from a partition had been in the log for 2 s or more. At "
             "four of five of its answers since this was last 1 s or less it had grown, at three at least, and its lag "
-            "in records doubled over all. A record counts from when an answer to anybody showed that it was there. "
+            "in records doubled over all. Where it asks for one partition too rarely, its answers for all "
+            "partitions of the topic count. A record counts from when an answer to anybody showed that it was there. "
             "Behind open transactions a reader of committed records is not late. Clients that were throttled "
-            "meanwhile, or whose answers were late for half of that time, are left alone."
+            "meanwhile are left alone. So are those whose time was brokers' or the network's for half of it, and "
+            "those on hosts that the network loses packets to."
         ),
         headline="client {client} is {behind:ms} behind on {place} and falls back further",
         sentence=(
@@ -168,6 +176,28 @@ KINDS = {
         example="rules/lagging",
         settled_at=CLIENT,
     ),
+    "commits_stopped": Kind(
+        cause="client",
+        rule=(
+            "A client asked to commit offsets at six instants or more, and then at none for 10 s or more, five times "
+            "as long as ever before. Meanwhile its fetches of the partitions that it had committed went on by 20 "
+            "records or more, in each quarter of the time by one. The connection of its last commit stayed open."
+        ),
+        headline="client {client} committed nothing for {took:ms} and fetched on",
+        sentence=(
+            "{client:who} of group {group} committed offsets every {gap:ms} (median) until {stopped:clock}, and none "
+            "for {took:ms} from then on. Meanwhile it fetched {records:#record} of {topics:list}: "
+            "a restart then would have read them again."
+        ),
+        advice=(
+            "See whether its application stands still in a record (the library fetches ahead), or whether it commits "
+            "at all."
+        ),
+        needs="`offset_commits` (at), `fetch_partitions` (high_watermark, lag), `connections` (ended_at)",
+        cannot_tell="whether the application handled the records and did not commit, or did not handle them.",
+        example="lab/no_poll_sarama",
+        settled_at=CLIENT,
+    ),
     "commits_fall_behind": Kind(
         cause="client",
         rule=(
@@ -175,7 +205,8 @@ KINDS = {
             "four of five of its commits since this was last 1 s or less it had grown, at three at least, and the lag "
             "in records doubled over all. A record counts from when an answer to anybody showed that it was there. "
             "Partitions in which open transactions held readers back are left alone, and clients that were throttled "
-            "meanwhile, or whose answers were late for half of that time."
+            "meanwhile. So are those whose time was brokers' or the network's for half of it, and "
+            "those on hosts that the network loses packets to."
         ),
         headline="commits of client {client} are {behind:ms} behind on {place} and fall back further",
         sentence=(

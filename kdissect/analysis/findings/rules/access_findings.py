@@ -10,7 +10,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group, most_first
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Flags, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, ints, reals, times
 
 LOGIN = {"UNSUPPORTED_SASL_MECHANISM": 33, "ILLEGAL_SASL_STATE": 34, "SASL_AUTHENTICATION_FAILED": 58}
 PERMISSION = {
@@ -55,20 +55,26 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         values = {"port": port, "ip": ip, "node": broker if named else None, "attempts": int(counts[code])}
         condition = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port), REFUSED)
         rows = np.flatnonzero(tried & (groups.code == code))
-        clients, served = _elsewhere(connections, rows)
+        clients, served, unserved = _elsewhere(connections, rows)
         of_brokers = any(name.isdigit() or name.startswith(row_filters.BROKERS) for name in clients)
         if kafka[code] or none_known or (named and not of_brokers):
             found += ev.finding(
                 tables, "connections_refused", ev.HIGH, "connections", condition, values, case="broker", broker=broker
             )
             continue
-        if of_brokers or not clients or not (served or len(rows) >= REPEATED):
+        went_on = unserved >= REPEATED or not served
+        if of_brokers or not clients or (went_on and len(rows) < REPEATED):
             continue  # brokers try listeners of their own, such as the controllers'
         hosts = ev.names(connections["client_ip"].take(pa.array(rows)))
-        values |= {"hosts": hosts, "clients": clients, "served": served, "tried": not served}
+        here = (kafka > 0) & np.array([there == ip for there in groups.keys["broker_ip"].to_pylist()], bool)
+        ports = sorted({groups.keys["broker_port"][one].as_py() for one in np.flatnonzero(here).tolist()})
+        values |= {"hosts": hosts, "clients": clients, "served": not went_on, "tried": went_on}
+        values |= {"ports": [str(one) for one in ports] or None}
+        # a host that serves Kafka on other ports: rather a wrong port than a host that is down
+        cause = {"cause": "settings", "certainty": "likely"} if went_on and ports else {"cause": "unknown"}
         found += ev.finding(
-            tables, "connections_refused", ev.LOW if served else ev.MEDIUM, "connections", condition, values,
-            case="elsewhere", broker=broker, client_id=clients[0] if len(clients) == 1 else None, cause="unknown",
+            tables, "connections_refused", ev.MEDIUM if went_on else ev.LOW, "connections", condition, values,
+            case="elsewhere", broker=broker, client_id=clients[0] if len(clients) == 1 else None, **cause,
         )  # fmt: skip
     return found
 
@@ -80,19 +86,24 @@ def refused_connections(connections: pa.Table) -> Flags:
     return flags
 
 
-def _elsewhere(connections: pa.Table, refused: Int64s) -> tuple[list[str], bool]:
-    """Clients that speak Kafka from the addresses that were refused, and whether a broker served each of these
-    addresses around its last attempt."""
+def _elsewhere(connections: pa.Table, refused: Int64s) -> tuple[list[str], bool, int]:
+    """Clients that speak Kafka from the addresses that were refused; whether a broker served each of these addresses
+    around its last attempt; and at how many attempts no broker did."""
     ips = connections["client_ip"].to_pylist()
     started = times(connections, "started_at")
-    last: dict[str | None, int] = {}
+    attempts: dict[str | None, list[int]] = {}
     for row in refused.tolist():
-        last[ips[row]] = max(last.get(ips[row], NULL_TIME), int(started[row]))
+        attempts.setdefault(ips[row], []).append(int(started[row]))
     speaks = (ints(connections, "is_kafka", 0) > 0) & (ints(connections, "exchanges", 0) > 0)
-    speaks &= np.array([ip in last for ip in ips], bool)
+    speaks &= np.array([ip in attempts for ip in ips], bool)
     rows = np.flatnonzero(speaks)
-    served = {ips[row] for row in rows.tolist() if abs(int(started[row]) - last[ips[row]]) <= SERVED_MS * MILLI}
-    return ev.names(connections["client_id"].take(pa.array(rows))), served == set(last)
+    served, unserved = True, 0
+    for ip, mine in attempts.items():
+        others = np.array([started[row] for row in rows.tolist() if ips[row] == ip], np.int64)
+        near = [bool((np.abs(others - at) <= SERVED_MS * MILLI).any()) for at in sorted(mine)]
+        served &= near[-1]
+        unserved += near.count(False)
+    return ev.names(connections["client_id"].take(pa.array(rows))), served, unserved
 
 
 @finder(connections=EVERY_ROW)

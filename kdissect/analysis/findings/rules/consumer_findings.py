@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.client_ways import host_losses
 from kdissect.analysis.findings.falling_behind import (
     LogEnds,
     Paces,
@@ -58,6 +59,16 @@ COMMITS = 100
 """Commits of a partition before they are called too many; a consumer that stops commits once or twice more."""
 COMMITS_PER_SECOND = 20.0
 """auto.commit.interval.ms is 5 s; an application that commits after each poll of a busy topic reaches a few."""
+HABITUAL_COMMITS = 6
+"""Instants at which a client commits before it has a habit."""
+STILL_MS = 10_000.0
+"""Commits that stand still for less are an application with a slow record, or one that waits for its batch to fill."""
+STILL_GAPS = 5.0
+"""Times as long as every gap between two commits before."""
+PARTS = 4
+"""Fetches went on to further records in each of so many parts of that time: else they may have waited for a broker."""
+STILL_RECORDS = 20
+"""Records at least that it fetched meanwhile: a topic without records needs no commits."""
 RECORDS_PER_COMMIT = 1.5
 """Between one and two: a record each, with a few polls that had more."""
 MOST_PARTITIONS = 10
@@ -160,6 +171,11 @@ def _with_losses(connections: pa.Table) -> set[str]:
     return set(ev.names(rows["client_id"]))
 
 
+def _behind_losses(connections: pa.Table) -> set[str]:
+    """Clients on hosts that the network loses packets to: an answer that left a broker may not have come."""
+    return {name for one in host_losses(connections) for name in ev.names(one.connections["client_id"])}
+
+
 def _sent_again(tables: ev.Tables) -> dict[str, float]:
     """Time that answers lost because parts of them were sent again and only then acknowledged, ms by exchange id."""
     exchanges = ev.get(tables, "exchanges")
@@ -234,17 +250,19 @@ def tight_loops(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             continue
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
         wait = float(longest[rows].max())
+        early = bool((longest[rows] >= EMPTY_MS).all())
         values = {
             "answers": int(counts[code]), "took": seconds * 1000, "rate": counts[code] / seconds,
-            "wait": wait if wait < EMPTY_MS else None,
+            "wait": wait if wait < EMPTY_MS else None, "agreed": wait if early else None,
         }  # fmt: skip
         condition = ev.both(
             ev.equals("client_id", client), ev.equals("broker", broker), "record_bytes = 0 and error_code = 0",
             f"partitions_with_error = 0 and latency_ms < {EMPTY_MS:g}",
         )  # fmt: skip
         found += ev.finding(
-            tables, "empty_polling", ev.LOW, "fetches", condition, values, client_id=client, broker=broker
-        )
+            tables, "empty_polling", ev.LOW, "fetches", condition, values, client_id=client, broker=broker,
+            cause="unknown" if early else "settings",
+        )  # fmt: skip
     return found
 
 
@@ -288,7 +306,7 @@ def _with_lag(partitions: pa.Table, limits: Limits) -> Any:
     return pc.is_valid(partitions["lag"])
 
 
-@finder(fetch_partitions=_with_lag, fetches=EVERY_ROW)
+@finder(fetch_partitions=_with_lag, fetches=EVERY_ROW, exchanges=row_filters.slow, connections=EVERY_ROW)
 def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Consumers whose fetches fall behind the end of a partition's log, by time."""
     partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
@@ -303,13 +321,23 @@ def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     # A reader of committed records cannot read beyond the last stable offset.
     end = np.where(committed & (stable >= 0), stable, high)
     lag = np.maximum(lag - (high - end), 0)
-    some, paces = list(each_fallen(groups, rows, when, lag, end, LogEnds(partitions, when))), Paces(fetches)
+    some, paces = list(each_fallen(groups, rows, when, lag, end, LogEnds(partitions, when))), Paces(tables)
     names = groups.keys["client_id"].to_pylist()
-    some = [one for one in some if not paces.were_set_by_others(names[one.code], one.since, one.until)]
+    lossy = _behind_losses(ev.get(tables, "connections"))
+    some = [
+        one for one in some
+        if names[one.code] not in lossy and not paces.were_set_by_others(names[one.code], one.since, one.until)
+    ]  # fmt: skip
     return report_fallen(tables, "growing_lag", "fetch_partitions", groups.keys, some)
 
 
-@finder(offset_commits=EVERY_ROW, fetches=EVERY_ROW, fetch_partitions=_with_lag)
+@finder(
+    offset_commits=EVERY_ROW,
+    fetches=EVERY_ROW,
+    fetch_partitions=_with_lag,
+    exchanges=row_filters.slow,
+    connections=EVERY_ROW,
+)
 def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that commit after each record, and clients whose commits fall behind the end of the log, by time."""
     rows = ev.get(tables, "offset_commits")
@@ -327,14 +355,62 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     some = list(each_fallen(groups, known, at, lag, end, ends))
     if not some:
         return found
-    paces, held, keys = Paces(ev.get(tables, "fetches")), find_held_back(tables), groups.keys.to_pylist()
+    paces, held, keys = Paces(tables), find_held_back(tables), groups.keys.to_pylist()
+    lossy = _behind_losses(ev.get(tables, "connections"))
     some = [
         one
         for one in some
         if (keys[one.code]["topic"], keys[one.code]["partition"]) not in held
+        and keys[one.code]["client_id"] not in lossy
         and not paces.were_set_by_others(keys[one.code]["client_id"], one.since, one.until)
     ]
     return found + report_fallen(tables, "commits_fall_behind", "offset_commits", groups.keys, some)
+
+
+@finder(offset_commits=EVERY_ROW, fetches=EVERY_ROW, fetch_partitions=_with_lag, connections=EVERY_ROW)
+def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Clients that committed at a pace, and then not at all, while they fetched the records of the partitions on.
+
+    A library that fetches ahead, or that has no limit between two polls, hides an application that stands still.
+    Requests to commit count, answered or not. The connection of the last commit stayed open meanwhile.
+    """
+    rows = ev.get(tables, "offset_commits")
+    at = times(rows, "at")
+    known = np.flatnonzero(at != NULL_TIME)
+    rows, at = rows.take(pa.array(known)), at[known]
+    readers = group(rows, ["group_id", "client_id"])
+    if not rows.num_rows:
+        return []
+    found, positions = list[ev.Finding](), Positions(tables)
+    for code in np.flatnonzero(readers.count() >= HABITUAL_COMMITS).tolist():
+        mine = np.flatnonzero(readers.code == code)
+        client, whole = readers.keys["client_id"][code].as_py(), rows.take(pa.array(mine))
+        instants = np.unique(at[mine])
+        instants = np.append(instants, max(positions.last_of(client), int(instants[-1])))
+        gaps = np.diff(instants)
+        place = int(np.argmax(gaps))
+        begin, end = int(instants[place]), int(instants[place + 1])
+        if place + 1 < HABITUAL_COMMITS or gaps[place] < max(STILL_MS * MILLI, STILL_GAPS * int(gaps[:place].max())):
+            continue
+        if not _stayed_open(tables, whole.filter(pa.array(at[mine] == begin)), end):
+            continue
+        before = whole.filter(pa.array(at[mine] <= begin))
+        parts = set(zip(before["topic"].to_pylist(), before["partition"].to_pylist(), strict=True))
+        steps = positions.moved(client, parts, begin, end)
+        records = sum(steps)
+        if records < STILL_RECORDS or not all(steps):
+            continue
+        name = readers.keys["group_id"][code].as_py()
+        values = {
+            "gap": float(np.median(gaps[:place])) / MILLI, "stopped": begin, "took": (end - begin) / MILLI,
+            "records": records, "topics": ev.names(before["topic"]),
+        }  # fmt: skip
+        condition = ev.both(ev.equals("group_id", name), ev.equals("client_id", client), f"at <= {ev.instant(end)}")
+        found += ev.finding(
+            tables, "commits_stopped", ev.MEDIUM, "offset_commits", condition, values, client_id=client, group_id=name,
+            first_at=begin, last_at=end,
+        )  # fmt: skip
+    return found
 
 
 def _each_record(tables: ev.Tables, rows: pa.Table, at: Int64s) -> list[ev.Finding]:
@@ -366,4 +442,51 @@ def _each_record(tables: ev.Tables, rows: pa.Table, at: Int64s) -> list[ev.Findi
     return found
 
 
-FINDERS = (commits, paused, throttled, tight_loops, limited, growing_lag)
+class Positions:
+    """How far each client has fetched, by what its answered fetches asked for."""
+
+    def __init__(self, tables: ev.Tables) -> None:
+        partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
+        row, when = ev.fetched_at(tables, partitions)
+        lag, high = ints(partitions, "lag", -1), ints(partitions, "high_watermark", -1)
+        good = np.flatnonzero((row >= 0) & (when != NULL_TIME) & (lag >= 0) & (high >= 0))
+        good = good[np.argsort(when[good], kind="stable")]
+        self._at, self._offset = when[good], high[good] - lag[good]
+        self._client = fetches["client_id"].take(pa.array(row[good])).cast(pa.string())
+        rows = partitions.select(["topic", "partition"]).take(pa.array(good))
+        self._parts = group(rows, ["topic", "partition"])
+
+    def last_of(self, client: str | None) -> int:
+        """When the last fetch of a client was answered; microseconds, NULL_TIME for none."""
+        mine = self._at[self._of(client)]
+        return int(mine[-1]) if len(mine) else NULL_TIME
+
+    def moved(self, client: str | None, parts: set[tuple[str, int]], begin: int, end: int) -> list[int]:
+        """By how many records a client's fetches of these partitions went on in each of the PARTS of a span."""
+        rows = self._of(client)
+        rows = rows[(self._at[rows] >= begin) & (self._at[rows] <= end)]
+        found = np.zeros(PARTS, np.int64)
+        for code in np.unique(self._parts.code[rows]).tolist():
+            one = self._parts.keys.slice(code, 1).to_pylist()[0]
+            if (one["topic"], one["partition"]) not in parts:
+                continue
+            mine = rows[self._parts.code[rows] == code]
+            part = np.minimum((self._at[mine][1:] - begin) * PARTS // max(end - begin, 1), PARTS - 1)
+            np.add.at(found, part, np.maximum(np.diff(self._offset[mine]), 0))
+        return [int(one) for one in found]
+
+    def _of(self, client: str | None) -> Int64s:
+        rows: Int64s = np.flatnonzero(pc.equal(self._client, client).fill_null(False).to_numpy(zero_copy_only=False))
+        return rows
+
+
+def _stayed_open(tables: ev.Tables, commits: pa.Table, until: int) -> bool:
+    """Whether a connection with one of these commits was open at an instant."""
+    connections = ev.get(tables, "connections")
+    names = ev.names(commits["exchange_id"])
+    ids = {name.partition(":")[0] for name in names}
+    mine = np.array([one in ids for one in connections["connection_id"].to_pylist()], bool)
+    return bool((mine & (times(connections, "ended_at") >= until)).any())
+
+
+FINDERS = (commits, commits_stopped, paused, throttled, tight_loops, limited, growing_lag)
