@@ -16,6 +16,7 @@ from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.findings import findings
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import DELIVERIES
+from tests.analysis.read import read_lines
 from tests.analysis.wire import made
 from tests.conftest import CAPTURES
 
@@ -36,11 +37,17 @@ def delivery(n: int, took_ms: float, **more: Any) -> dict[str, Any]:
     return row | more
 
 
-def found(rows: Sequence[dict[str, Any]], joined: Sequence[int] = ()) -> list[dict[str, Any]]:
-    """Findings in deliveries; `joined`: when members joined group g."""
-    members = [{"event": "join", "group_id": "g", "at": at, "exchange_id": f"{2:016x}:1"} for at in joined]
+def found(
+    rows: Sequence[dict[str, Any]], joined: Sequence[int] = (), members: Sequence[dict[str, Any]] = (), missing: int = 0
+) -> list[dict[str, Any]]:
+    """Findings in deliveries; `joined`: when members joined group g, `members`: its other messages, `missing`: bytes
+    that the first connection lacks."""
+    messages = [{"event": "join", "at": at} for at in joined] + list(members)
+    messages = [{"group_id": "g", "exchange_id": f"{2:016x}:{n}"} | one for n, one in enumerate(messages)]
+    ways = [{"connection_id": f"{n:016x}", "missing_bytes": missing if n == 1 else 0} for n in (1, 2, 3)]
+    tables = {"deliveries": list(rows), "groups": messages, "connections": ways}
     rows_of: list[dict[str, Any]] = findings(
-        {"deliveries": made("deliveries", list(rows)), "groups": made("groups", members)}
+        {name: made(name, some) for name, some in tables.items()}
     ).findings.to_pylist()
     return rows_of
 
@@ -111,6 +118,73 @@ def test_batches_that_are_given_again(joined: tuple[int, ...], moved: bool) -> N
 
 def test_share_groups_are_given_records_again_by_design() -> None:
     assert found([delivery(n, 5.0, times=2, isolation_level=None) for n in range(20)]) == []
+
+
+def read_all(first: int, count: int, reader: str, way: int, **more: Any) -> list[dict[str, Any]]:
+    """So many batches of two records that a reader is given over a connection, on time."""
+    offsets = [{"base_offset": 2 * n, "last_offset": 2 * n + 1} for n in range(first, first + count)]
+    named = {"group_id": reader, "client_id": reader, "fetch_exchange_id": f"{way:016x}:{first}"}
+    return [delivery(n, 5.0, **named, **offset, **more) for n, offset in enumerate(offsets, first)]
+
+
+BEFORE, BEHIND = read_all(0, 5, "g", 1), read_all(15, 5, "g", 1)
+OTHER = read_all(0, 20, "h", 3)
+MEANWHILE = START + SECOND
+
+
+def test_ten_batches_that_a_group_goes_past_are_told_and_nine_are_not() -> None:
+    [one] = found([*BEFORE, *BEHIND, *OTHER])
+    assert (one["id"], one["severity"], one["cause"]) == ("records_passed_over", "info", "unknown")
+    assert (one["group_id"], one["client_id"], one["topic"], one["count"]) == ("g", "g", "t", 10)
+    assert "Group g went past 10 batches (20 records) of topic t, partition 0, which group h was given" in one["text"]
+    assert found([*BEFORE, *read_all(14, 6, "g", 1), *OTHER]) == []
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [*BEFORE, *BEHIND],
+        [*BEFORE, *OTHER],
+        [*BEFORE, *BEHIND, *read_all(5, 10, "g", 2), *OTHER],
+        [*BEFORE, *read_all(15, 5, "g", 2), *OTHER],
+        [*BEHIND, *(row | {"delivered_at": row["delivered_at"] + 60 * SECOND} for row in BEFORE), *OTHER],
+        [*(row | {"isolation_level": None} for row in (*BEFORE, *BEHIND)), *OTHER],
+        [*(row | {"group_id": None} for row in (*BEFORE, *BEHIND)), *OTHER],
+        [*BEFORE, *BEHIND, *(row | {"partition": 1} for row in OTHER)],
+    ],
+    ids=[
+        "nobody was given them", "the capture ends", "another connection reads them", "another connection goes on",
+        "it goes back", "a share group", "no group", "another partition",
+    ],
+)  # fmt: skip
+def test_what_a_group_may_have_read_it_did_not_go_past(rows: list[dict[str, Any]]) -> None:
+    assert found(rows) == []
+
+
+def test_no_group_goes_past_records_where_partitions_may_have_moved_or_bytes_are_missing() -> None:
+    rows = [*BEFORE, *BEHIND, *OTHER]
+    beat = {"event": "consumer_heartbeat", "generation": 3}
+    assert found(rows, joined=[MEANWHILE]) == []
+    assert found(rows, members=[beat | {"at": START}, beat | {"at": MEANWHILE, "generation": 4}]) == []
+    assert found(rows, missing=1) == []
+    assert [one["count"] for one in found(rows, joined=[START - SECOND])] == [10]
+    assert [one["count"] for one in found(rows, members=[beat | {"at": START}, beat | {"at": MEANWHILE}])] == [10]
+
+
+def test_a_follower_shows_what_a_group_went_past() -> None:
+    replica = [row | {"group_id": None, "client_id": "broker-2-fetcher-0", "is_follower": True} for row in OTHER]
+    [one] = found([*BEFORE, *BEHIND, *replica])
+    assert "which client broker-2-fetcher-0 was given" in one["text"]
+
+
+def test_what_a_recorded_reader_went_past_is_what_its_polls_lack() -> None:
+    name = "passed_over"
+    polled = {group: {row[3] for row in read_lines(name, "polls") if row[0] == group} for group in ("g-all", "g-skips")}
+    mine = polled["g-skips"]
+    expected = [offset for offset in polled["g-all"] if min(mine) < offset < max(mine) and offset not in mine]
+    found = kdissect.open(CAPTURES / "deliveries" / f"{name}.pcap.zst").table("findings").to_pylist()
+    [one] = [row for row in found if row["id"] == "records_passed_over"]
+    assert (one["group_id"], one["topic"], one["count"]) == ("g-skips", "all", len(expected))
 
 
 def with_times(tables: dict[str, pa.Table]) -> dict[str, pa.Table]:

@@ -19,6 +19,7 @@ from kdissect.analysis.findings.finders import Finder, Seen, finder
 from kdissect.analysis.findings.row_filters import failed
 from kdissect.tables.declaration.model import DeclarationError
 from kdissect.tables.declaration.readers import FINDINGS
+from tests.analysis import test_delivery_findings as of_deliveries
 from tests.analysis import test_near_misses as edges
 from tests.analysis.wire import made
 from tests.conftest import CAPTURES
@@ -184,6 +185,12 @@ def others() -> Iterator[edges.Rows]:
     yield answered_in_part(edges.alone(3.0), 4.2)
     yield answered_in_part(edges.stopped(2.0), 4.2)
     yield answered_in_part(edges.polls_and_stops(3.0), 9.2)
+    passed = {"deliveries": [*of_deliveries.BEFORE, *of_deliveries.BEHIND, *of_deliveries.OTHER]}
+    yield passed
+    yield passed | {"connections": [{"connection_id": f"{1:016x}", "missing_bytes": 1}]}
+    yield passed | {
+        "groups": [{"exchange_id": f"{2:016x}:1", "event": "join", "group_id": "g", "at": of_deliveries.MEANWHILE}]
+    }
 
 
 def stood_still() -> edges.Rows:

@@ -1,7 +1,8 @@
 """clients.py LIBRARY BOOTSTRAP OUT SPEC [+ SPEC]...: clients of kafka-python or librdkafka, a process each.
 
 SPEC is ROLE TOPIC [NAME=VALUE]... [STEP]... and begins `after` ms. Roles: `produce` (for `for` ms a record every `every` ms, with
-`acks`, `linger` ms and `codec`), `consume` (for `for` ms; `group`; `latest`, `committed`, `rewinds` where they are given; `works`
+`acks`, `linger` ms and `codec`), `consume` (for `for` ms; `group`; `latest`, `committed`, `rewinds`, or `skips` to the
+end (kafka-python), where they are given; `works`
 ms after each poll that returned records; `rack`), `transact` (`client`, `id`, `timeout` ms; steps are `begin`, `send:N`, `sleep:MS`, `commit`,
 `abort`, each of which is tried whatever became of those before it; `unknown` leaves out AddPartitionsToTxn).
 
@@ -55,7 +56,7 @@ class KafkaPython:
             found = made.poll(500)
             return [(place.partition, one.offset, one.value) for place, records in found.items() for one in records]
 
-        return poll, lambda: made.seek(TopicPartition(topic, 0), 0), made.close
+        return poll, {"rewinds": lambda: made.seek(TopicPartition(topic, 0), 0), "skips": made.seek_to_end}, made.close
 
     def transactional(self, topic, settings):
         from kafka import KafkaProducer
@@ -114,7 +115,7 @@ class Librdkafka:
             found += made.consume(500, 0) if found else []
             return [(one.partition(), one.offset(), one.value()) for one in found if not one.error()]
 
-        return poll, lambda: made.seek(TopicPartition(topic, 0, 0)), made.close
+        return poll, {"rewinds": lambda: made.seek(TopicPartition(topic, 0, 0))}, made.close
 
     def transactional(self, topic, settings):
         from confluent_kafka import KafkaException, Producer
@@ -156,9 +157,9 @@ def produce(library, topic, settings, end):
 
 
 def consume(library, topic, settings, end):
-    poll, rewind, close = library.consumer(topic, settings)
+    poll, moves, close = library.consumer(topic, settings)
     half = (time.monotonic() + end) / 2
-    rewinds = "rewinds" in settings
+    asked = [moves[name] for name in ("rewinds", "skips") if name in settings]
     while time.monotonic() < end:
         began = time.time_ns()
         found = poll()
@@ -166,9 +167,8 @@ def consume(library, topic, settings, end):
         write([[settings["group"], topic, partition, offset, struct.unpack(">q", data[:8])[0], began, ended] for partition, offset, data in found])
         if found and "works" in settings:
             time.sleep(int(settings["works"]) / 1000)
-        if rewinds and time.monotonic() > half:
-            rewind()
-            rewinds = False
+        if asked and time.monotonic() > half:
+            asked.pop()()
     close()
 
 

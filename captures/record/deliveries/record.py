@@ -157,6 +157,15 @@ def held_up(made, libraries):
     ])
 
 
+def passed_over(made, library):
+    """A reader that works for 3 s after each poll, and goes to the end of the log once; another reads all."""
+    reads = (JOINED_S + 11) * 1000
+    made.spread(library, [
+        f"consume all group=g-all for={reads}", f"consume all group=g-skips skips=1 works=3000 for={reads}",
+        f"produce all acks=all every=20 after={JOINED_S * 1000} for={WRITES_MS}",
+    ])
+
+
 def cluster(made, libraries):
     """Three brokers: a follower that is suspended again and again, a reader of the nearest replica, a leader that moves."""
     reads = (JOINED_S + 15) * 1000
@@ -223,11 +232,11 @@ MIXED = {"one": "librdkafka", "zero": "librdkafka", "linger": "kafka_python", "s
 STORIES = {"waiting": waiting, "held_up": held_up, "cluster": cluster, "transactions": transactions}
 TOPICS = {
     waiting: ("one", "zero", "linger"), held_up: ("slow", "held"), cluster: ("followed 2 3", "nearest 2", "moved 2"),
-    transactions: ("done", "expired", "fenced", "killed"), hanging: ("stuck",),
+    transactions: ("done", "expired", "fenced", "killed"), hanging: ("stuck",), passed_over: ("all",),
 }
 """Replicas besides node 1, which leads."""
 RECORDINGS = {f"{name}_{library}": (act, library) for name, act in STORIES.items() for library in LIBRARIES}
-RECORDINGS |= {"waiting": (waiting, MIXED), "held_up": (held_up, MIXED), "hanging": (hanging, "kafka_python")}
+RECORDINGS |= {"waiting": (waiting, MIXED), "held_up": (held_up, MIXED), "hanging": (hanging, "kafka_python"), "passed_over": (passed_over, "kafka_python")}
 
 
 @contextlib.contextmanager

@@ -50,5 +50,26 @@ KINDS = {
         cannot_tell="which of the records the application had worked on.",
         example="lab/killed_aiokafka",
     ),
+    "records_passed_over": Kind(
+        cause="unknown",
+        rule=(
+            "A connection of a consumer group was given batches of a partition, then others further on. No answer gave "
+            "the batches in between to any member of the group, 10 of a topic or more; another reader or follower "
+            "was given them. The connection has no holes, and no member joined or left meanwhile."
+        ),
+        headline="{who:list reader} went past {batches:#batch|batches} of {name}",
+        sentence=(
+            "{who:list reader} went past {batches:#batch|batches} ({records:#record}) of topic {name}, "
+            "{places:?partition|partitions} {places:list}, which {other:list reader} was given. No answer in this "
+            "capture gave them to the group, and a connection of it went on behind them. Its application sought ahead, "
+            "its position was reset, or it read them where this capture does not see."
+        ),
+        parts={**READER, "other": READER["reader"]},
+        advice="Look for seeks and for auto.offset.reset=latest in the application; compare what it committed.",
+        needs="`deliveries` (base_offset, last_offset), `groups`, `connections` (missing_bytes)",
+        cannot_tell="batches that no other reader was given; a seek from a lost position.",
+        example="deliveries/passed_over",
+        other_causes=("client",),
+    ),
 }
 """By id."""

@@ -313,7 +313,7 @@ def _stayed(connections: pa.Table, one: Silence) -> bool:
 
 
 def _sent_again(connections: pa.Table, one: Silence) -> bool:
-    """Whether a connection of the client has as many copies of segments as retransmission timers send in that time: a
+    """Whether a connection of the client has as many copies of segments as retransmission timers send in that time. A
     host whose process stands still acknowledges, one behind a dead network does not (RFC 6298)."""
     mine = ev.equal(connections, "client_id", one.client) & (times(connections, "ended_at") >= one.begin)
     return bool((mine & with_copies(connections, copies_in((one.end - one.begin) / MILLI))).any())

@@ -124,9 +124,9 @@ def short_connections(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 @finder(exchanges=slow_transfer, connections=EVERY_ROW)
 def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Messages whose transfer stood still on connections that retransmitted. A receiver that closed its window is not
-    the network (`closed_windows`); what TCP sends again to it are probes. Nor is it shown to be the network where fewer
-    segments were sent again than half of what TCP's timers send in so long: of the others the first copy may have been
-    lost before the capture point."""
+    the network (`closed_windows`); what TCP sends again to it are probes. Nor is the network shown if fewer segments
+    were sent again than half of what TCP's timers send in so long. The first copy of the others may have been lost
+    before the capture point."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     slow = np.maximum(
         np.nan_to_num(reals(exchanges, "request_transfer_ms")), np.nan_to_num(reals(exchanges, "response_transfer_ms"))

@@ -316,8 +316,8 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 @finder(exchanges=(first_and_last_of_clients, row_filters.of_api(METADATA)), connections=EVERY_ROW)
 def held_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Clients that asked for nothing but metadata after a broker had refused their address, or had closed a connection
-    of theirs: they had no leader to write to or to read from."""
+    """Clients that asked for nothing but metadata after a broker had refused their address or closed a connection of
+    theirs. They had no leader to write to or to read from."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     stretches = _asking(exchanges)
     if not stretches:

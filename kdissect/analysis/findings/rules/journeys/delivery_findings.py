@@ -1,4 +1,4 @@
-"""Findings about deliveries: groups that get records late, and groups that are given records again."""
+"""Findings about deliveries: groups that get records late, are given them again, or are never given them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ CAUSES = {"reader": "client", "throttle": "settings", "network": "network"}
 and whose the transaction was is not known here."""
 MOSTLY = 0.9
 """Of the time of late batches, from which on what these waited for is the cause."""
+CONNECTION_DIGITS = 16
+"""Of an exchange's id: those of its connection."""
+JUMPS = 100
+"""Of a reader that are looked at."""
+HEARTBEATS = ("consumer_heartbeat", "streams_heartbeat")
+MEMBERSHIP = ("join", "sync", "leave", *HEARTBEATS)
+"""Messages by which partitions of a group change hands: heartbeats where the member's epoch changes (KIP-848)."""
 OF_THE_READER = ("reader", "throttle")
 """What holds up one reader and not the others of its topic."""
 WAITED = ("network", "replication", "transaction", "reader", "broker", "throttle")
@@ -197,6 +204,114 @@ def given_again(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return made
 
 
+def _memberships(groups: pa.Table, limits: Limits) -> Any:
+    """Messages by which partitions of a group change hands."""
+    return pc.is_in(groups["event"].cast(pa.string()), pa.array(MEMBERSHIP))
+
+
+class _Jump(NamedTuple):
+    """Offsets of a partition that a connection of a group went past; instants in microseconds."""
+
+    partition: int
+    behind: int
+    """The last offset that it was given before."""
+    ahead: int
+    """The first offset that it was given next."""
+    since: int
+    until: int
+
+    def of_batches(self) -> str:
+        """The filter of the batches in between."""
+        return ev.both(
+            ev.equals("partition", self.partition), f"base_offset > {self.behind}", f"last_offset < {self.ahead}"
+        )
+
+    def among(self, rows: pa.Table) -> Flags:
+        """Batches of the partition that have one of these offsets."""
+        found: Flags = ints(rows, "partition") == self.partition
+        return found & (ints(rows, "last_offset") > self.behind) & (ints(rows, "base_offset") < self.ahead)
+
+
+@finder(deliveries=EVERY_ROW, groups=_memberships, connections=EVERY_ROW)
+def passed_over(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Batches that another reader was given and a consumer group never was, because a connection of it went on behind
+    them. Nothing is said of connections with holes, or if partitions may have changed hands meanwhile."""
+    found = _Deliveries(ev.get(tables, "deliveries"))
+    groups, every = ev.get(tables, "groups"), ev.get(tables, "deliveries")
+    jumps = _find_jumps(found, ev.get(tables, "connections"))
+    made: list[ev.Finding] = []
+    for one, places in list(jumps.items())[:MOST]:
+        reader, mine = found.reader(one), found.rows.filter(pa.array(found.groups.code == one))
+        never = [jump for jump in places if not jump.among(mine).any() and not _changes_hands(groups, reader, jump)]
+        topic = (
+            ev.equal(every, "topic", reader.topic)
+            if reader.topic is not None
+            else ev.equal(every, "topic_id", str(reader.topic_id))
+        )
+        passed = np.zeros(len(topic), np.bool_)
+        for jump in never:
+            passed |= topic & jump.among(every)
+        others = every.filter(pa.array(passed))
+        of = group(others, ["group_id", "client_id"])
+        if not len(of) or of.count().max() < LEAST:
+            continue
+        most = int(of.count().argmax())
+        witness = others.filter(pa.array(of.code == most))
+        other = reader._replace(**{name: of.keys[name][most].as_py() for name in of.keys.column_names})
+        never = [jump for jump in never if jump.among(witness).any()]
+        values = {
+            "who": [reader.named()], "batches": witness.num_rows, "records": int(ints(witness, "records", 0).sum()),
+            "name": reader.topic or reader.topic_id, "other": [other.named()],
+            "places": sorted({str(jump.partition) for jump in never}),
+        }  # fmt: skip
+        condition = ev.both(reader.of_topic(), other.itself(), _any([jump.of_batches() for jump in never]))
+        made += ev.finding(
+            tables, "records_passed_over", ev.INFO, "deliveries", condition, values,
+            client_id=found.only("client_id", np.flatnonzero(found.groups.code == one)), group_id=reader.group_id,
+            topic=reader.topic,
+        )  # fmt: skip
+    return made
+
+
+def _find_jumps(found: _Deliveries, connections: pa.Table) -> dict[int, list[_Jump]]:
+    """By reader the longest jumps of its connections, at most JUMPS: readers with the most jumps first."""
+    rows, partition = found.rows, ints(found.rows, "partition")
+    base, last, at = ints(rows, "base_offset"), ints(rows, "last_offset"), times(rows, "delivered_at")
+    holed = ints(connections, "missing_bytes", 0) > 0
+    of = pc.utf8_slice_codeunits(rows["fetch_exchange_id"].cast(pa.string()), 0, CONNECTION_DIGITS)
+    safe = pc.invert(
+        pc.is_in(of, connections["connection_id"].cast(pa.string()).combine_chunks().filter(pa.array(holed)))
+    )
+    judged = np.asarray(pc.and_(safe, pc.and_(pc.is_valid(rows["group_id"]), pc.is_valid(rows["isolation_level"]))))
+    lane = encoded(of.combine_chunks())[0]
+    order = np.lexsort((base, at, lane, partition, found.groups.code))
+    before, after = order[:-1], order[1:]
+    same = judged[after] & (base[before] >= 0) & (base[after] - last[before] > LEAST)
+    for key in (found.groups.code, partition, lane):
+        same &= key[before] == key[after]
+    before, after = before[same], after[same]
+    jumps: dict[int, list[_Jump]] = {}
+    for one in np.argsort(-np.bincount(found.groups.code[after]), kind="stable").tolist():
+        mine = np.flatnonzero(found.groups.code[after] == one)
+        mine = mine[np.argsort(last[before[mine]] - base[after[mine]], kind="stable")][:JUMPS]
+        pairs = zip(before[mine].tolist(), after[mine].tolist(), strict=True)
+        if len(mine):
+            jumps[one] = [
+                _Jump(int(partition[y]), int(last[x]), int(base[y]), int(at[x]), int(at[y])) for x, y in pairs
+            ]
+    return jumps
+
+
+def _changes_hands(groups: pa.Table, reader: Reader, jump: _Jump) -> bool:
+    """Whether members of the group may have got other partitions between the two answers."""
+    mine = groups.filter(pa.array(ev.equal(groups, "group_id", str(reader.group_id))))
+    at, generation = times(mine, "at"), ints(mine, "generation")
+    order = np.argsort(at, kind="stable")
+    joins = np.asarray(pc.invert(pc.is_in(mine["event"].cast(pa.string()), pa.array(HEARTBEATS))))[order]
+    changes = joins | (np.diff(generation[order], prepend=generation[order][:1]) != 0)
+    return bool((changes & (at[order] > jump.since) & (at[order] <= jump.until)).any())
+
+
 def _any(conditions: list[str]) -> str:
     """Any of the conditions."""
     return conditions[0] if len(conditions) == 1 else "(" + " or ".join(f"({one})" for one in conditions) + ")"
@@ -207,4 +322,4 @@ def _moment(at: int) -> str:
     return time_text(int(at), "%Y-%m-%d %H:%M:%S") + f".{int(at) % 1_000_000:06d}"
 
 
-FINDERS = (late, given_again)
+FINDERS = (late, given_again, passed_over)
