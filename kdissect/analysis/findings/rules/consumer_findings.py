@@ -381,9 +381,11 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     readers = group(rows, ["group_id", "client_id"])
     if not rows.num_rows:
         return []
-    found, positions = list[ev.Finding](), Positions(tables)
-    for code in np.flatnonzero(readers.count() >= HABITUAL_COMMITS).tolist():
-        mine = np.flatnonzero(readers.code == code)
+    found, positions = list[ev.Finding](), FetchPositions(tables)
+    order, counts = np.argsort(readers.code, kind="stable"), readers.count()
+    for code, mine in enumerate(np.split(order, np.cumsum(counts)[:-1])):
+        if counts[code] < HABITUAL_COMMITS:
+            continue
         client, whole = readers.keys["client_id"][code].as_py(), rows.take(pa.array(mine))
         instants = np.unique(at[mine])
         instants = np.append(instants, max(positions.last_of(client), int(instants[-1])))
@@ -442,7 +444,7 @@ def _each_record(tables: ev.Tables, rows: pa.Table, at: Int64s) -> list[ev.Findi
     return found
 
 
-class Positions:
+class FetchPositions:
     """How far each client has fetched, by what its answered fetches asked for."""
 
     def __init__(self, tables: ev.Tables) -> None:
@@ -452,18 +454,20 @@ class Positions:
         good = np.flatnonzero((row >= 0) & (when != NULL_TIME) & (lag >= 0) & (high >= 0))
         good = good[np.argsort(when[good], kind="stable")]
         self._at, self._offset = when[good], high[good] - lag[good]
-        self._client = fetches["client_id"].take(pa.array(row[good])).cast(pa.string())
-        rows = partitions.select(["topic", "partition"]).take(pa.array(good))
-        self._parts = group(rows, ["topic", "partition"])
+        clients = group(fetches.select(["client_id"]).take(pa.array(row[good])), ["client_id"])
+        rows = np.split(np.argsort(clients.code, kind="stable"), np.cumsum(clients.count())[:-1])
+        self._of = dict(zip(clients.keys["client_id"].to_pylist(), rows, strict=False))
+        """By client its rows, in order of time."""
+        self._parts = group(partitions.select(["topic", "partition"]).take(pa.array(good)), ["topic", "partition"])
 
     def last_of(self, client: str | None) -> int:
         """When the last fetch of a client was answered; microseconds, NULL_TIME for none."""
-        mine = self._at[self._of(client)]
+        mine = self._at[self._of.get(client, NONE)]
         return int(mine[-1]) if len(mine) else NULL_TIME
 
     def moved(self, client: str | None, parts: set[tuple[str, int]], begin: int, end: int) -> list[int]:
         """By how many records a client's fetches of these partitions went on in each of the PARTS of a span."""
-        rows = self._of(client)
+        rows = self._of.get(client, NONE)
         rows = rows[(self._at[rows] >= begin) & (self._at[rows] <= end)]
         found = np.zeros(PARTS, np.int64)
         for code in np.unique(self._parts.code[rows]).tolist():
@@ -474,10 +478,6 @@ class Positions:
             part = np.minimum((self._at[mine][1:] - begin) * PARTS // max(end - begin, 1), PARTS - 1)
             np.add.at(found, part, np.maximum(np.diff(self._offset[mine]), 0))
         return [int(one) for one in found]
-
-    def _of(self, client: str | None) -> Int64s:
-        rows: Int64s = np.flatnonzero(pc.equal(self._client, client).fill_null(False).to_numpy(zero_copy_only=False))
-        return rows
 
 
 def _stayed_open(tables: ev.Tables, commits: pa.Table, until: int) -> bool:
