@@ -343,6 +343,11 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
     plain: set[float] = set()
     times: set[float] = set()
     texts: set[str] = set()
+    if one["id"] == "held_back_by_transaction":
+        ids = pc.unique(evidence(tables, one)["exchange_id"].cast(pa.string()))
+        rows = tables["exchanges"].filter(pc.is_in(tables["exchanges"]["exchange_id"].cast(pa.string()), ids))
+        answered = rows["response_first_at"].drop_null().cast(pa.int64()).to_numpy()
+        times.add((answered.max() - answered.min()) / 1000)
     if one["id"] == "client_paused":
         gaps = _pauses(tables["fetches"], one["client_id"])
         own = tables["exchanges"].filter(pc.equal(tables["exchanges"]["client_id"].cast(pa.string()), one["client_id"]))
