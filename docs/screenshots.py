@@ -27,12 +27,15 @@ from kdissect.cli.printing import screen
 ROOT = Path(__file__).resolve().parents[1]
 CAPTURE = "captures/k4_session_eviction.pcap"
 """A broker whose session slots are taken by one client: the report has something to say about it."""
+LATE = "captures/stories/slow_consumer.pcap.zst"
+"""A consumer group that gets its records seconds late."""
 COLUMNS = 100
 WIDTH, HEIGHT = 1200, 860
 """Of the report's pictures, in pixels."""
-SHOTS = {"report.png": ("light", "findings"), "report_dark.png": ("dark", "latencies"),
-         "report_sessions.png": ("light", "fetch-sessions")}  # fmt: skip
-"""Files, with the colour scheme and the section that they show."""
+SHOTS = {"report.png": (CAPTURE, "light", "findings"), "report_dark.png": (CAPTURE, "dark", "latencies"),
+         "report_sessions.png": (CAPTURE, "light", "fetch-sessions"),
+         "report_deliveries.png": (LATE, "light", "records")}  # fmt: skip
+"""Files, with the capture, the colour scheme and the section that they show."""
 
 
 def terminal(target: Path) -> None:
@@ -62,9 +65,9 @@ def report(folder: Path) -> bool:
     driver = webdriver.Chrome(options=options, service=Service(driver_path))
     try:
         with tempfile.TemporaryDirectory() as aside:
-            page = Path(aside) / "report.html"
-            kdissect.open(ROOT / CAPTURE).report(page, named=CAPTURE)
-            for name, (scheme, section) in SHOTS.items():
+            for name, (capture, scheme, section) in SHOTS.items():
+                page = Path(aside) / "report.html"
+                kdissect.open(ROOT / capture).report(page, named=capture)
                 media = [{"name": "prefers-color-scheme", "value": scheme}]
                 driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
                 size = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 1, "mobile": False}

@@ -79,29 +79,33 @@ MS = {
 }
 """A logarithmic axis of milliseconds, each label in the unit that fits."""
 
-HEAT: Spec = {
-    "height": 300,
-    "mark": {"type": "rect", "clip": True},
-    "encoding": {
-        "x": _time(),
-        "x2": {"field": "until"},
-        "y": {"field": "from_ms", "title": "latency", **MS},
-        "y2": {"field": "to_ms"},
-        "color": {
-            "field": "exchanges",
-            "type": "quantitative",
-            "title": "exchanges",
-            "scale": {"type": "log"},
-            "legend": {"orient": "top", "gradientLength": 160, "tickCount": 4, "format": "~s"},
+
+def _heat(counted: str, title: str) -> Spec:
+    """How many took how long, and when: cells of time and of a duration's step, as dark as `counted` is large."""
+    return {
+        "height": 300,
+        "mark": {"type": "rect", "clip": True},
+        "encoding": {
+            "x": _time(),
+            "x2": {"field": "until"},
+            "y": {"field": "from_ms", "title": title, **MS},
+            "y2": {"field": "to_ms"},
+            "color": {
+                "field": counted,
+                "type": "quantitative",
+                "title": counted,
+                "scale": {"type": "log"},
+                "legend": {"orient": "top", "gradientLength": 160, "tickCount": 4, "format": "~s"},
+            },
+            "tooltip": [
+                _when("at", "from"),
+                _tip("from_ms", f"{title} from (ms)", ",.3r"),
+                _tip("to_ms", "to (ms)", ",.3r"),
+                _count(counted, counted),
+            ],
         },
-        "tooltip": [
-            _when("at", "from"),
-            _tip("from_ms", "latency from (ms)", ",.3r"),
-            _tip("to_ms", "to (ms)", ",.3r"),
-            _count("exchanges", "exchanges"),
-        ],
-    },
-}
+    }
+
 
 QUANTILES: Spec = {
     "height": {"step": 24},
@@ -336,7 +340,8 @@ THROUGHPUT: Spec = {
 }
 
 CHARTS: Mapping[str, Spec] = {
-    "heat": HEAT,
+    "heat": _heat("exchanges", "latency"),
+    "delivery-heat": _heat("deliveries", "delivery"),
     "latency-by-api": QUANTILES,
     "time-parts": PARTS_BY,
     "budget": BUDGET,

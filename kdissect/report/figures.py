@@ -89,6 +89,10 @@ def made(
                "From the first byte of the Produce request to the last byte of the answer that gave the records to a "
                "reader: by the time when they were produced.",
                delivery_lanes.slow_deliveries(ways["deliveries"], every), left_out=first_travelled),
+        Figure("delivery-heat", "Deliveries over time",
+               "How many record batches took how long from their producer to a reader, by the time when they were "
+               f"produced: the {rows.SERIES} topics and groups with the most.",
+               delivery_lanes.delivery_heat(ways["deliveries"], every), left_out=first_travelled),
         Figure("transactions", "Transactions",
                "From its first request to its end, the longest ones.",
                delivery_lanes.long_transactions(ways["transactions"], found.last_us), left_out=first_travelled),

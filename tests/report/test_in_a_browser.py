@@ -367,6 +367,14 @@ def test_absences_deliveries_and_transactions_are_drawn(page: browser.Page, fold
         "return [...document.querySelectorAll('#axis path.delivered')].map((one) => one.getAttribute('d'))"
     )
     assert [line.count("M") for line in lines] == [1 + gaps] * 2
+    cells = page.run(MARKS, "delivery-heat")
+    names = page.run(
+        "return [...document.querySelectorAll('[data-control=\"delivery-heat.name\"] option')].map((one) => one.value)"
+    )
+    rows = page.run("return kdissect.rows('delivery-heat')")
+    assert cells == sum(row["name"] == names[0] for row in rows)
+    page.choose("delivery-heat.name", names[-1])
+    assert page.run(MARKS, "delivery-heat") == sum(row["name"] == names[-1] for row in rows)
     assert "no connection" not in page.run("return document.getElementById('axis').textContent")
     assert page.messages() == []
 

@@ -13,7 +13,7 @@ import pytest
 import kdissect
 from kdissect.report.budget_chart import BudgetRows
 from kdissect.report.lanes.absences import absences
-from kdissect.report.lanes.delivery_lanes import READ, long_transactions, slow_deliveries
+from kdissect.report.lanes.delivery_lanes import READ, delivery_heat, long_transactions, slow_deliveries
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import BUDGET
 from tests.conftest import CAPTURES
@@ -99,6 +99,24 @@ def test_deliveries_by_stretch_of_time() -> None:
     assert [(row["deliveries"], row["p50_ms"], row["max_ms"]) for row in found] == [(3, 5.0, 9.0), (1, 3.0, 3.0)]
     assert (found[0]["waited_for"], found[0]["fetch_exchange_id"]) == ("reader", "x:9.0")
     assert slow_deliveries(SCHEMAS["deliveries"].empty_table(), 1.0).num_rows == 0
+
+
+def test_deliveries_by_time_and_duration_for_each_topic_and_reader() -> None:
+    rows = [
+        delivery(0.1, 5.0, group_id="g"), delivery(0.2, 5.1, group_id="g"), delivery(0.9, 500.0, group_id="g"),
+        delivery(7.2, 5.0, group_id="g"), delivery(0.3, 5.0), delivery(0.5, 900.0, is_follower=True),
+        delivery(0.6, None),
+        delivery(0.7, 2.0, topic=None, topic_id="i", group_id="h"), delivery(0.7, 2.0, topic="u", group_id="h"),
+        delivery(0.7, 2.0, topic="u", group_id="h"),
+    ]  # fmt: skip
+    found = delivery_heat(pa.Table.from_pylist(rows, SCHEMAS["deliveries"]), 1.0).to_pylist()
+    cells = [(row["name"], row["at"], row["deliveries"]) for row in found]
+    assert cells == [
+        ("t to g", T, 2), ("t to g", T, 1), ("t to g", after(7), 1), ("u to h", T, 2),
+        ("i to h", T, 1), ("t to c", T, 1),
+    ]  # fmt: skip
+    assert all(row["from_ms"] <= took < row["to_ms"] for row, took in zip(found, (5, 500, 5, 2, 2, 5), strict=True))
+    assert delivery_heat(SCHEMAS["deliveries"].empty_table(), 1.0).num_rows == 0
 
 
 def test_transactions_in_order_of_time_and_open_ones_to_the_end() -> None:

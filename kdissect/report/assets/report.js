@@ -209,6 +209,7 @@
       }
       return [...sums.values()];
     },
+    "delivery-heat": () => rows("delivery-heat").filter((row) => row.name === chosen("delivery-heat.name")),
     "latency-by-api": () => span ? stepped() : rows("latency-by-api").filter((row) => row.max_ms > 0).map((row) => ({ ...row, p50_ms: row.p50_ms || 1e-3 })),
     "time-parts"() {
       const by = chosen("time-parts.by");
@@ -622,6 +623,7 @@
     [...new Set(rows("heat").filter((row) => row.series === kind).map((row) => row.name))].map((name) =>
       [JSON.stringify([kind, name]), kind ? name : "all exchanges", kind === "api" ? "API" : kind ? "client" : ""]));
   options("heat.series", series);
+  options("delivery-heat.name", distinct("delivery-heat", "name").map((name) => [name, name]));
   const every = [["", "every API"]];
   const apis = (name) => [...every, ...distinct(name, "api").filter((api) => api !== null).sort().map((api) => [api, api])];
   options("time-parts.api", apis("time-parts"));
@@ -739,7 +741,7 @@
     $("#axis-said").textContent = span ? `${clock(span[0])} to ${clock(span[1])} UTC` : "whole capture";
     $("#axis-all").disabled = !span;
     drawAxis();
-    ["heat", "latency-by-api", "time-parts", "budget", "holds", "outliers", "sessions-alive", "sessions", "epochs", "throughput"].forEach(draw);
+    ["heat", "delivery-heat", "latency-by-api", "time-parts", "budget", "holds", "outliers", "sessions-alive", "sessions", "epochs", "throughput"].forEach(draw);
     drawFlow();
     tiled();
     ["outliers", "failures", "latency", "network", "versions", ...Object.keys(followers)].forEach(sift);

@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.arrays.arrow import NULL_TIME, instants, reals, times
+from kdissect.analysis.grouping import figures, group
+from kdissect.arrays.arrow import NULL_TIME, instants, ints, numbers, reals, times
+from kdissect.report.rows import CELLS, NONE, SERIES, STEPS
 
 READ: Mapping[str, Sequence[str]] = {
-    "deliveries": ("produced_at", "delivery_ms", "waited_for", "is_follower", "topic", "client_id", "group_id",
-                   "fetch_exchange_id"),
+    "deliveries": ("produced_at", "delivery_ms", "waited_for", "is_follower", "topic", "topic_id", "client_id",
+                   "group_id", "fetch_exchange_id"),
     "transactions": ("transactional_id", "client_id", "began_at", "ended_at", "outcome", "open_ms", "records",
                      "first_exchange_id"),
 }  # fmt: skip
@@ -28,9 +30,7 @@ def slow_deliveries(table: pa.Table, every: float) -> pa.Table:
 
     `table`: rows of `deliveries`.
     """
-    known = table.filter(
-        pc.and_(pc.is_valid(table["delivery_ms"]), pc.invert(pc.fill_null(table["is_follower"], False)))
-    )
+    known = _of_readers(table)
     width = max(1, round(every * 1e6))
     took, bucket = reals(known, "delivery_ms"), times(known, "produced_at") // width
     order = np.lexsort((took, bucket))
@@ -48,6 +48,51 @@ def slow_deliveries(table: pa.Table, every: float) -> pa.Table:
             "max_ms": pa.array(took[last] if len(took) else np.zeros(0)),
             **{name: slowest[name] for name in ("waited_for", "topic", "client_id", "fetch_exchange_id")},
         }
+    )
+
+
+def delivery_heat(table: pa.Table, every: float) -> pa.Table:
+    """Deliveries per stretch of `every` seconds in which records were produced and step of their duration, by topic and
+    reader (its group, else its client id): name, at, until, from_ms, to_ms, deliveries. Of the SERIES topics and
+    readers with the most deliveries; followers do not count. `table`: rows of `deliveries`."""
+    known = _of_readers(table)
+    width = max(1, round(every * 1e6))
+    reader = pc.coalesce(*(known[name].cast(pa.string()) for name in ("group_id", "client_id")), pa.scalar(NONE))
+    topic = pc.coalesce(*(known[name].cast(pa.string()) for name in ("topic", "topic_id")), pa.scalar(NONE))
+    cells = pa.table(
+        {
+            "name": pc.binary_join_element_wise(topic, reader, " to "),
+            "bucket": pa.array(times(known, "produced_at") // width),
+            "step": pa.array(
+                np.floor(np.log10(np.maximum(reals(known, "delivery_ms"), 1e-3)) * STEPS).astype(np.int64)
+            ),
+        }
+    )
+    names = group(cells, ["name"])
+    busiest = np.argsort(-names.count(), kind="stable")[:SERIES]
+    cells = cells.filter(pa.array(np.isin(names.code, busiest)))
+    found = group(cells, ["name", "bucket", "step"])
+    keys = found.keys.append_column("deliveries", pa.array(found.count()))
+    rank = pc.index_in(keys["name"], names.keys["name"].take(pa.array(busiest)).combine_chunks())
+    order = np.lexsort([ints(keys, "step"), ints(keys, "bucket"), numbers(rank)])
+    keys = keys.take(pa.array(order[:CELLS]))
+    bucket, low = ints(keys, "bucket"), ints(keys, "step").astype(np.float64)
+    return pa.table(
+        {
+            "name": keys["name"],
+            "at": instants(bucket * width),
+            "until": instants((bucket + 1) * width),
+            "from_ms": figures(10.0 ** (low / STEPS)),
+            "to_ms": figures(10.0 ** ((low + 1) / STEPS)),
+            "deliveries": keys["deliveries"],
+        }
+    )
+
+
+def _of_readers(table: pa.Table) -> pa.Table:
+    """Deliveries of known duration to others than followers."""
+    return table.filter(
+        pc.and_(pc.is_valid(table["delivery_ms"]), pc.invert(pc.fill_null(table["is_follower"], False)))
     )
 
 
