@@ -20,14 +20,13 @@ COMMANDS = [
     for line in EXAMPLES.splitlines()
     if "kdissect" in line and not line.startswith("Examples")
 ]
+ON_SPARK = (pytest.mark.spark, pytest.mark.exhaustive)
+"""README and docs/spark.md have the same commands, which are run more often."""
 
 
 @pytest.mark.parametrize(
     "command",
-    [
-        pytest.param(c, marks=pytest.mark.spark if c.startswith("kdissect spark") else pytest.mark.whole)
-        for c in COMMANDS
-    ],
+    [pytest.param(c, marks=ON_SPARK if c.startswith("kdissect spark") else pytest.mark.whole) for c in COMMANDS],
 )
 def test_it_runs(command: str, tmp_path: Path) -> None:
     for name in ("broker.pcap", "before.pcap", "after.pcap"):

@@ -28,6 +28,7 @@ def arrow(dataset: kdissect.spark.Dataset) -> dict[str, Any]:
     return {name: frame.toArrow() for name, frame in dataset.items()}
 
 
+@pytest.mark.exhaustive
 def test_every_capture(spark: Any, all_captures: list[Path], equal: Any) -> None:
     expected = {name: _without_names(table) for name, table in kdissect.open(all_captures).tables().items()}
     shuffled = random.Random(5).sample(all_captures, len(all_captures))

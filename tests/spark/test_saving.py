@@ -42,6 +42,7 @@ def test_each_job_and_each_capture_set_is_told(
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
+@pytest.mark.exhaustive
 def test_one_task_writes_what_many_write(spark: Any, captures: Path, tmp_path: Path) -> None:
     """And both write what Spark's own writer does, comments and all."""
     sums = ["time_budget", "time_ledger", "topic_traffic", "deliveries", "traced"]
