@@ -30,6 +30,10 @@ class Groups:
         picked = self.code if rows is None else self.code[rows]
         return np.bincount(picked, minlength=len(self)).astype(np.int64)
 
+    def rows(self) -> list[Int64s]:
+        """The rows of each group, in their order."""
+        return np.split(np.argsort(self.code, kind="stable"), np.cumsum(self.count())[:-1]) if len(self) else []
+
     def total(self, values: npt.NDArray[np.float64] | Int64s) -> Float64s:
         """Sum of values per group; NaN counts as nothing."""
         return np.bincount(self.code, weights=np.nan_to_num(values), minlength=len(self)).astype(np.float64)

@@ -22,9 +22,11 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.deliveries.delivery_input import FETCH, SHARE_FETCH
 from kdissect.analysis.deliveries.delivery_rows import CAUSES
+from kdissect.analysis.deliveries.delivery_summary import first_known, without_followers
 from kdissect.analysis.deliveries.first_deliveries import READ, join_parts
+from kdissect.analysis.deliveries.visibility import NEVER
 from kdissect.arrays.arrow import encoded, ints, reals
-from kdissect.live.labels import BUCKETS, CELLS, OTHER, RATIO, SMALLEST_MS, UNKNOWN, Dimension, quantile
+from kdissect.live.labels import BUCKET_MS, CELLS, OTHER, UNKNOWN, Dimension, quantile
 from kdissect.live.moment import Moment
 from kdissect.tables.declaration.readers import DELIVERIES
 
@@ -40,9 +42,6 @@ PLACES = 50
 """Pairs of a topic and a group that have a place."""
 SEPARATOR = "\t"
 """Between a topic and a group: neither may have one."""
-BUCKET_MS = SMALLEST_MS * RATIO ** (np.arange(BUCKETS) + 0.5)
-"""Durations of the buckets of the window."""
-NEVER = 2**63 - 1
 GATHERED = tuple(name for name in READ if name not in ("connections", "groups"))
 """Tables whose rows are kept. Members of groups (`groups`) are not counted by."""
 
@@ -126,13 +125,13 @@ class DeliveryFigures:
         parts["connections"] = [pa.table({name: pa.array(one, pa.string()) for name, one in groups.items()})]
         made = join_parts({name: tables for name, tables in parts.items() if tables})
         mine = pc.is_in(made["fetch_exchange_id"], value_set=pa.chunked_array(ids).combine_chunks())
-        return made.filter(pc.and_(mine, pc.invert(pc.fill_null(made["is_follower"], False))))
+        return without_followers(made.filter(mine))
 
     def count(self, deliveries: pa.Table) -> None:
         """Count deliveries, which `take` or `finish` returned."""
-        topic = pc.coalesce(deliveries["topic"], deliveries["topic_id"], pa.scalar(UNKNOWN))
+        topic = pc.fill_null(first_known(deliveries, "topic"), UNKNOWN)
         group = pc.fill_null(deliveries["group_id"].cast(pa.string()), UNKNOWN)
-        names = pc.binary_join_element_wise(topic.cast(pa.string()), group, SEPARATOR).combine_chunks()
+        names = pc.binary_join_element_wise(topic, group, SEPARATOR).combine_chunks()
         place = self.of.places(names)
         took = reals(deliveries, "delivery_ms")
         now = np.full(len(took), self.of.cell * self.of.cell_us)
@@ -142,7 +141,7 @@ class DeliveryFigures:
         self.of.time_each(cause, place, now, took)
 
     def lines(self) -> list[dict[str, Any]]:
-        """A line for each topic and group of which anything was counted, the busiest first."""
+        """A line for each topic and group with deliveries, the busiest first."""
         seconds = CELLS * self.of.cell_us / 1e6
         rate, untimed = self.of.rate.sum(axis=0), self.of.failed.sum(axis=0)
         volume = self.of.volume.sum(axis=0)

@@ -28,6 +28,8 @@ EDGES_MS = np.array([1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_
 """Upper bounds of the histograms that go to metrics; the last bucket has no bound."""
 SMALLEST_MS, RATIO, BUCKETS = 0.01, 1.09, 192
 """The histograms of the last seconds: from 10 us to three minutes, right to five percent."""
+BUCKET_MS = np.array([SMALLEST_MS * RATIO ** (bucket + 0.5) for bucket in range(BUCKETS)])
+"""The duration that each bucket stands for."""
 CELLS = 10
 """Cells of the window; it moves by one of them."""
 PARTS = ("latency", "broker", "agreed", "replication", "network", "queued", "transfer")
@@ -45,7 +47,7 @@ def quantile(counts: Ints, share: float) -> float | None:
         return None
     rank = max(1, int(np.ceil(share * total)))
     bucket = int(np.searchsorted(np.cumsum(counts), rank))
-    return float(SMALLEST_MS * RATIO ** (bucket + 0.5))
+    return float(BUCKET_MS[bucket])
 
 
 def _encoded(column: pa.Array) -> tuple[list[str], Ints]:

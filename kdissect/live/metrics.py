@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kdissect.escaping import visible
-from kdissect.live.delivery_figures import topic_and_group
 from kdissect.live.labels import EDGES_MS, Dimension
 from kdissect.live.running_figures import Figures
 
@@ -72,6 +71,8 @@ class Collector:
 
         if self._figures.deliveries is None:
             return
+        from kdissect.live.delivery_figures import topic_and_group
+
         of = self._figures.deliveries.of
         places = [(place, [visible(one) for one in topic_and_group(text)]) for place, text in _places(of)]
         for name, help_text, counted in (

@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +27,11 @@ from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Flags, ints, one, reals
 from kdissect.capture.block import Block
 from kdissect.live.brokers.broker_states import BrokerStates, instant
-from kdissect.live.delivery_figures import DeliveryFigures
 from kdissect.live.labels import CELLS, PARTS, Dimension, Floats, Ints
 from kdissect.live.moment import Moment, Waiting
+
+if TYPE_CHECKING:
+    from kdissect.live.delivery_figures import DeliveryFigures
 
 WINDOW_S = 10.0
 PARTITIONS = 4096
@@ -67,7 +69,11 @@ class Figures:
         """The instant that all figures are of, by the capture's clock; 0 before any packet."""
         cell_us = max(1, int(window_s * 1e6 / CELLS))
         self.of = {name: Dimension(name, limit, cell_us) for name, limit in LIMITS.items()}
-        self.deliveries = DeliveryFigures(window_s) if deliveries else None
+        self.deliveries: DeliveryFigures | None = None
+        if deliveries:
+            from kdissect.live.delivery_figures import DeliveryFigures
+
+            self.deliveries = DeliveryFigures(window_s)
         self.statuses: Counter[tuple[str, str]] = Counter()
         """By API and status, since the beginning; APIs are those of the protocol."""
         self.error_codes: Counter[tuple[str, str]] = Counter()

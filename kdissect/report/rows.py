@@ -40,7 +40,7 @@ def latency_cells(exchanges: pa.Table) -> tuple[pa.Table, Int64s]:
     broker waited as asked), step and up (of latency, rounded down and up), exchanges, errors; and when it began."""
     durations, start = reals(exchanges, "latency_ms"), begun(exchanges)
     known = ~np.isnan(durations) & (start != NULL_TIME)
-    steps = np.log10(np.maximum(durations[known], 1e-3)) * STEPS
+    steps = find_steps(durations[known])
     found = exchanges.select(["api", "client_id"]).filter(pa.array(known))
     columns = {
         "long_poll": ones(np.asarray(is_word(exchanges, "hold", "timeout"))[known]),
@@ -50,6 +50,18 @@ def latency_cells(exchanges: pa.Table) -> tuple[pa.Table, Int64s]:
         "errors": ones(np.asarray(is_word(exchanges, "status", "error"))[known]),
     }
     return with_columns(found, columns), start[known]
+
+
+def find_steps(durations: Float64s) -> Float64s:
+    """Which step, and what part of it, each duration (ms) is at; a microsecond at least."""
+    steps: Float64s = np.log10(np.maximum(durations, 1e-3)) * STEPS
+    return steps
+
+
+def step_edges(step: Int64s) -> dict[str, pa.Array]:
+    """Where steps begin and end: columns from_ms and to_ms."""
+    low = step.astype(np.float64)
+    return {"from_ms": figures(10.0 ** (low / STEPS)), "to_ms": figures(10.0 ** ((low + 1) / STEPS))}
 
 
 def heat(of_all: Counted, of_apis: Counted, of_clients: Counted, every: float) -> pa.Table:
@@ -72,7 +84,6 @@ def heat(of_all: Counted, of_apis: Counted, of_clients: Counted, every: float) -
             room -= len(mine)
             if room < 0:
                 return pa.concat_tables(parts)
-            low = ints(cells, "step")[mine].astype(np.float64)
             name = NONE if names[code] is None else names[code]
             parts.append(
                 pa.table(
@@ -82,8 +93,7 @@ def heat(of_all: Counted, of_apis: Counted, of_clients: Counted, every: float) -
                         "long_poll": pa.array(ints(cells, "long_poll")[mine] > 0),
                         "at": instants(bucket[mine] * width),
                         "until": instants((bucket[mine] + 1) * width),
-                        "from_ms": figures(10.0 ** (low / STEPS)),
-                        "to_ms": figures(10.0 ** ((low + 1) / STEPS)),
+                        **step_edges(ints(cells, "step")[mine]),
                         "exchanges": pa.array(ints(cells, "exchanges")[mine]),
                     }
                 )

@@ -58,7 +58,7 @@ def latency(
     else:
         rows = rows.withColumn("excess_ms", f.lit(None).cast("double"))
     if "topic" in columns:
-        rows = rows.join(topics_told(tables), "exchange_id", "left")
+        rows = rows.join(find_topics(tables), "exchange_id", "left")
     begun = f.unix_micros(f.coalesce("request_first_at", "response_first_at"))
     rows = rows.withColumn("_begun", begun)
     if every is not None:
@@ -93,7 +93,7 @@ def latency(
     )
 
 
-def topics_told(tables: Mapping[str, DataFrame]) -> DataFrame:
+def find_topics(tables: Mapping[str, DataFrame]) -> DataFrame:
     """The topics that exchanges are about, by the rules of `topic_traffic.topics_of`: exchange_id, topic, each pair
     once. `tables`: TOPIC_TABLES but the first."""
     from pyspark.sql import functions as f

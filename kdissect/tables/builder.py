@@ -342,7 +342,7 @@ class TableBuilder:
         return connections_tables(self.directory, self.clients, columns, wanted, self.sights)
 
     def _wanted_connections(self) -> npt.NDArray[np.bool_] | None:
-        """Which connections have rows; None: all."""
+        """Flags of the connections that have rows; None: all have."""
         connections = self.directory.connections
         wanted = None if self.selected is None else self.selected.connections(connections)
         if self.sights is not None:

@@ -20,9 +20,9 @@ Words = npt.NDArray[np.uint64]
 Ports = npt.NDArray[np.uint16]
 Bytes = npt.NDArray[np.uint8]
 
-ID_TYPE = np.dtype("S30")
-"""A community id: `1:` and 28 digits of base64."""
 ID_BYTES = 30
+ID_TYPE = np.dtype(f"S{ID_BYTES}")
+"""A community id: `1:` and 28 digits of base64."""
 BLOCK_BYTES = 64
 """Bytes that SHA-1 takes at once; what is hashed always fits in one block (FIPS 180-4)."""
 SCHEDULE = 80
@@ -45,7 +45,7 @@ def community_ids(table: Connections, rows: npt.NDArray[Any]) -> npt.NDArray[np.
     def chosen(column: npt.NDArray[Any], kind: type[np.generic]) -> npt.NDArray[Any]:
         return np.require(column[rows], kind, ["C", "A"])
 
-    out = np.empty(len(rows) * ID_TYPE.itemsize, np.uint8)
+    out = np.empty(len(rows) * ID_BYTES, np.uint8)
     _write_ids(
         chosen(table.client_hi, np.uint64),
         chosen(table.client_lo, np.uint64),

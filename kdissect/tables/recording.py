@@ -270,7 +270,7 @@ class Recorder:
 
 
 def resolve_sent(sent: pa.Table, topics: Topics) -> pa.Table:
-    """What `Recorder.sent` gave, with the names of clusters and topics that are known now. Idempotent."""
+    """The rows of `Recorder.sent` with the names of clusters and topics that are known now. Idempotent."""
     cluster = topics.brokers.resolve_clusters(sent["cluster"])
     topic = topics.resolve(sent["topic"], sent["topic_id"], cluster)
     for name, column in (("cluster", cluster), ("topic", topic)):

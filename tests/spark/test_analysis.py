@@ -13,7 +13,7 @@ import kdissect
 import kdissect.spark
 from kdissect.analysis.topic_traffic import topics_of
 from kdissect.problems import UsageError
-from kdissect.spark.analytics import TOPIC_TABLES, topics_told
+from kdissect.spark.analytics import TOPIC_TABLES, find_topics
 
 
 def test_what_is_missing_is_said() -> None:
@@ -72,7 +72,7 @@ def test_topics_of_sessions_whose_epochs_wrap(spark: Any) -> None:
     assert (ids[6], "c") not in expected
     assert (ids[-1], "b") not in expected
     frames = {name: spark.createDataFrame(one) for name, one in tables.items()}
-    found = topics_told(frames).collect()
+    found = find_topics(frames).collect()
     assert {tuple(pair) for pair in found} == expected
     assert len(found) == len(expected)
 

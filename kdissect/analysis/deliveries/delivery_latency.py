@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from kdissect.analysis.deliveries.delivery_summary import MADE_OF, first_known, without_followers
 from kdissect.analysis.grouping import figures, group
 from kdissect.analysis.latency import duration_figures, group_keys, grouped_by, with_buckets
 from kdissect.arrays.arrow import NULL_TIME, encoded, ints, reals, times, with_columns, words
@@ -24,9 +24,6 @@ DIMENSIONS = {
     "waited_for": "waited_for",
 }
 """What deliveries can be grouped by, and the column that it stands for."""
-MADE_OF = {"topic": ("topic", "topic_id"), "reader": ("group_id", "client_id")}
-"""Columns to group by that are the first known of others: a topic without a name has its id, a reader without a group
-its client id."""
 USUAL = ("topic", "reader")
 FIGURES = ("is_follower", "records", "produced_at", "delivered_at", "delivery_ms", "buffered_ms", "waited_for")
 """Columns of `deliveries` that are read, next to those grouped by."""
@@ -57,10 +54,9 @@ def delivery_latency(deliveries: pa.Table, by: Sequence[str] = USUAL, every: flo
     """
     columns = checked(by, every)
     table = deliveries
-    made = {name: pc.coalesce(*(table[one] for one in MADE_OF[name])) for name in columns if name in MADE_OF}
-    table = with_columns(table, made)
+    table = with_columns(table, {name: first_known(table, name) for name in columns if name in MADE_OF})
     if "is_follower" not in columns:
-        table = table.filter(pc.invert(pc.fill_null(table["is_follower"], False)))
+        table = without_followers(table)
     if every is not None:
         sent = times(table, "produced_at")
         begun = np.where(sent == NULL_TIME, times(table, "delivered_at"), sent)

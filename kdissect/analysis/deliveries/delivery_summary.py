@@ -22,6 +22,19 @@ READ = (
     "times",
 )  # fmt: skip
 """Columns of `deliveries` that are read."""
+MADE_OF = {"topic": ("topic", "topic_id"), "reader": ("group_id", "client_id")}
+"""Columns that are the first known of others: a topic without a name has its id, a reader without a group
+its client id."""
+
+
+def first_known(deliveries: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column in MADE_OF: `topic` or `reader`, as texts."""
+    return pc.coalesce(*(deliveries[one].cast(pa.string()) for one in MADE_OF[name]))
+
+
+def without_followers(deliveries: pa.Table) -> pa.Table:
+    """The deliveries to others than followers."""
+    return deliveries.filter(pc.invert(pc.fill_null(deliveries["is_follower"], False)))
 
 
 def summarise(deliveries: pa.Table) -> pa.Table:
@@ -30,8 +43,7 @@ def summarise(deliveries: pa.Table) -> pa.Table:
         return SUMMARY.empty_table()
     spent = pc.add(deliveries["delivery_ms"], pc.fill_null(deliveries["buffered_ms"], 0.0))
     table = pa.table({
-        "topic": pc.coalesce(deliveries["topic"], deliveries["topic_id"]),
-        "reader": pc.coalesce(deliveries["group_id"], deliveries["client_id"]),
+        "topic": first_known(deliveries, "topic"), "reader": first_known(deliveries, "reader"),
         "is_follower": deliveries["is_follower"], "records": deliveries["records"], "ms": deliveries["delivery_ms"],
         "spent": spent, "waited_for": deliveries["waited_for"], "again": pc.greater(deliveries["times"], 1),
     })  # fmt: skip

@@ -6,16 +6,17 @@ Two findings ask: `growing_lag` by what clients fetch, `commits_fall_behind` by 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings.client_ways import host_losses
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import Groups, group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
+from kdissect.arrays.growing import runs
 
 BEHIND_MS = 2000.0
 """A record that waits so long for its reader is late: four polls with the usual fetch.max.wait.ms of 500."""
@@ -119,7 +120,7 @@ def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int6
     topics, partitions = (groups.keys[name].to_pylist() for name in ("topic", "partition"))
     of_reader = [name for name in groups.keys.column_names if name != "partition"]
     readers = group(groups.keys, of_reader).code
-    each = {int(codes[begin]): rows[begin:stop] for begin, stop in _runs(codes)}
+    each = {int(codes[begin]): rows[begin:stop] for begin, stop in runs(codes)}
     lagging = {code for code, mine in each.items() if lag[mine[-1]] > 0}
     positions: dict[int, dict[int, tuple[Int64s, Int64s]]] = {}
     watched = {int(readers[code]) for code in lagging}
@@ -135,12 +136,6 @@ def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int6
                 yield one
 
 
-def _runs(codes: Int64s) -> Iterator[tuple[int, int]]:
-    """Where each run of equal codes begins and stops."""
-    edges = [0, *(np.flatnonzero(codes[1:] != codes[:-1]) + 1).tolist(), len(codes)]
-    return ((begin, stop) for begin, stop in pairwise(edges) if begin < stop)
-
-
 class Paces:
     """What set the pace of each client's fetches."""
 
@@ -153,12 +148,15 @@ class Paces:
         self._late = np.nan_to_num(reals(fetches, "excess_ms"))
         self._answered = times(fetches, "response_first_at") != NULL_TIME
         self._broker = group(fetches, ["broker"]).code
-        rows = np.argsort(groups.code, kind="stable")
-        sizes = np.bincount(groups.code, minlength=groups.keys.num_rows)
-        self._of = dict(zip(groups.keys["client_id"].to_pylist(), np.split(rows, np.cumsum(sizes)[:-1]), strict=False))
+        self._of = dict(zip(groups.keys["client_id"].to_pylist(), groups.rows(), strict=True))
+        losses = host_losses(ev.get(tables, "connections"))
+        self._behind_losses = {name for one in losses for name in ev.names(one.connections["client_id"])}
+        """Clients on hosts that the network loses packets to: an answer that left a broker may not have come."""
 
     def were_set_by_others(self, client: str | None, since: int, until: int) -> bool:
         """Whether a quota, a broker or the network set the pace of a client's fetches in a span (microseconds)."""
+        if client in self._behind_losses:
+            return True
         rows = self._of.get(client, NONE)
         at = self._at[rows]
         mine = rows[(at != NULL_TIME) & (at >= since) & (at <= until)]
@@ -173,11 +171,12 @@ class Paces:
     def _unanswered(self, rows: Int64s, since: int, until: int) -> int:
         """How long at most a broker owed one of these fetches its answer in a span, and never gave it; microseconds.
         A fetch is owed until the client asks that broker again."""
-        longest = 0
-        for row in rows[~self._answered[rows] & (self._at[rows] != NULL_TIME)].tolist():
-            later = self._at[rows[(self._broker[rows] == self._broker[row]) & (self._at[rows] > self._at[row])]]
-            end = min(until, int(later.min())) if len(later) else until
-            longest = max(longest, end - max(since, int(self._at[row])))
+        longest, at, brokers = 0, self._at[rows], self._broker[rows]
+        owed = ~self._answered[rows] & (at != NULL_TIME)
+        for broker in np.unique(brokers[owed]).tolist():
+            asked, begin = np.sort(at[brokers == broker]), at[owed & (brokers == broker)]
+            end = np.append(asked, until)[np.searchsorted(asked, begin, "right")]
+            longest = max(longest, int((np.minimum(end, until) - np.maximum(begin, since)).max()))
         return longest
 
 

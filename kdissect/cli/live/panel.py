@@ -41,7 +41,7 @@ def rate(value: float) -> str:
 
 
 def waited_for(line: Line) -> str:
-    """What deliveries waited for most, and its share of their time."""
+    """The cause that deliveries waited for most, with its share of their time."""
     return f"{line['waited_for']} ({line['waited_share']:.0%})" if line["waited_for"] else ""
 
 

@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.grouping import figures, group
+from kdissect.analysis.deliveries.delivery_summary import first_known, without_followers
+from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import NULL_TIME, instants, ints, numbers, reals, times
-from kdissect.report.rows import CELLS, NONE, SERIES, STEPS
+from kdissect.report.rows import CELLS, NONE, SERIES, find_steps, step_edges
 
 READ: Mapping[str, Sequence[str]] = {
     "deliveries": ("produced_at", "delivery_ms", "waited_for", "is_follower", "topic", "topic_id", "client_id",
@@ -52,20 +53,18 @@ def slow_deliveries(table: pa.Table, every: float) -> pa.Table:
 
 
 def delivery_heat(table: pa.Table, every: float) -> pa.Table:
-    """Deliveries per stretch of `every` seconds in which records were produced and step of their duration, by topic and
-    reader (its group, else its client id): name, at, until, from_ms, to_ms, deliveries. Of the SERIES topics and
-    readers with the most deliveries; followers do not count. `table`: rows of `deliveries`."""
+    """Deliveries by topic and reader (its group, else its client id), stretch of `every` seconds in which records were
+    produced, and step of their duration. Columns: name, at, until, from_ms, to_ms, deliveries.
+
+    Of the SERIES topics and readers with the most deliveries; followers do not count. `table`: rows of `deliveries`."""
     known = _of_readers(table)
     width = max(1, round(every * 1e6))
-    reader = pc.coalesce(*(known[name].cast(pa.string()) for name in ("group_id", "client_id")), pa.scalar(NONE))
-    topic = pc.coalesce(*(known[name].cast(pa.string()) for name in ("topic", "topic_id")), pa.scalar(NONE))
+    topic, reader = (pc.fill_null(first_known(known, name), NONE) for name in ("topic", "reader"))
     cells = pa.table(
         {
             "name": pc.binary_join_element_wise(topic, reader, " to "),
             "bucket": pa.array(times(known, "produced_at") // width),
-            "step": pa.array(
-                np.floor(np.log10(np.maximum(reals(known, "delivery_ms"), 1e-3)) * STEPS).astype(np.int64)
-            ),
+            "step": pa.array(np.floor(find_steps(reals(known, "delivery_ms"))).astype(np.int64)),
         }
     )
     names = group(cells, ["name"])
@@ -76,14 +75,13 @@ def delivery_heat(table: pa.Table, every: float) -> pa.Table:
     rank = pc.index_in(keys["name"], names.keys["name"].take(pa.array(busiest)).combine_chunks())
     order = np.lexsort([ints(keys, "step"), ints(keys, "bucket"), numbers(rank)])
     keys = keys.take(pa.array(order[:CELLS]))
-    bucket, low = ints(keys, "bucket"), ints(keys, "step").astype(np.float64)
+    bucket = ints(keys, "bucket")
     return pa.table(
         {
             "name": keys["name"],
             "at": instants(bucket * width),
             "until": instants((bucket + 1) * width),
-            "from_ms": figures(10.0 ** (low / STEPS)),
-            "to_ms": figures(10.0 ** ((low + 1) / STEPS)),
+            **step_edges(ints(keys, "step")),
             "deliveries": keys["deliveries"],
         }
     )
@@ -91,9 +89,7 @@ def delivery_heat(table: pa.Table, every: float) -> pa.Table:
 
 def _of_readers(table: pa.Table) -> pa.Table:
     """Deliveries of known duration to others than followers."""
-    return table.filter(
-        pc.and_(pc.is_valid(table["delivery_ms"]), pc.invert(pc.fill_null(table["is_follower"], False)))
-    )
+    return without_followers(table.filter(pc.is_valid(table["delivery_ms"])))
 
 
 def long_transactions(table: pa.Table, last_us: int) -> pa.Table:

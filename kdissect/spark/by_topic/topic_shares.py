@@ -1,8 +1,8 @@
 """Tables that are made by topic and partition (`BY_TOPIC`), whichever brokers and connections their rows come from.
 
-First every lot's rows are dealt out by the partition that they are about, with the exchanges that they belong to. What
-concerns all partitions (who is of which group, whom a quota muted) goes to all tasks. Then each task has everything
-about its partitions, and makes their rows as on one machine.
+First every lot's rows are dealt out by the partition that they are about, with the exchanges that they belong to.
+Members of groups, and clients that a quota muted, concern all partitions: their rows go to all tasks. Then each task
+has everything about its partitions, and makes their rows as on one machine.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
                 parts.setdefault(of, []).append(names.resolved(builder, of, table))
         if dealt.size >= KEPT_ROWS:
             yield from dealt.rest()
-        dealt.take({of: _joined(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
+        dealt.take({of: _join_tables(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
     yield from dealt.rest()
 
 
@@ -66,24 +66,20 @@ def deal_sent(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> It
     """Staged rows of SENT to such rows, dealt out as those of `deal`."""
     for one in cells_of(batches):
         table = resolve_sent(opened(one.data), names.topics)
-        share = share_of(table, len(plan.labels))
-        sorting = np.argsort(share, kind="stable")
-        table, share = table.take(pa.array(sorting)), share[sorting]
-        for begin, end in runs(share):
-            data = cell(table.slice(begin, end - begin))
-            yield rows([one._replace(data=data, lot=plan.labels[share[begin]])])
+        for share, piece in _split_by_share(table, np.arange(table.num_rows), share_of(table, len(plan.labels))):
+            yield rows([one._replace(data=cell(piece), lot=plan.labels[share])])
 
 
 def make(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator[pa.RecordBatch]:
-    """What `deal` gives of some partitions, all of it, in order of `broker`, to rows of the table."""
+    """All rows that `deal` made about some partitions, in order of `broker`, to rows of the table."""
     lots = _lots(batches, name)
-    for table in _deliveries(lots) if name == "deliveries" else _whole(lots, name):
+    for table in _deliveries(lots) if name == "deliveries" else _make_at_once(lots, name):
         yield from shown(table, SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
 
 
 def share_of(table: pa.Table, count: int) -> Int64s:
-    """Which of `count` tasks has the partition of each row, by `topic` (its id where no message told its name) and
-    `partition`."""
+    """The number below `count` of the task that has each row's partition, by `topic` (its id if no message named it)
+    and `partition`."""
     coder = Coder()
     topic, known = coder.column(table, "topic"), coder.column(table, "topic_id")
     hashes = np.array([crc32(text.encode()) for text in coder.texts] + [0], np.uint64)
@@ -109,7 +105,7 @@ class _Dealt:
         if "groups" in tables:
             self._groups.append(tables["groups"])
         if "connections" in tables:
-            self._connections.append(_those_told(tables["connections"]))
+            self._connections.append(_select_named(tables["connections"]))
         if "exchanges" not in tables:
             return
         count, exchanges = len(self._labels), tables["exchanges"]
@@ -130,29 +126,27 @@ class _Dealt:
                 self._put(name, tables[name], at[at >= 0], share[at >= 0])
 
     def _put(self, name: str, table: pa.Table, row: Int64s, share: Int64s) -> None:
-        """Rows of a table, each for the task beside it."""
-        sorting = np.argsort(share, kind="stable")
-        table, share = table.take(pa.array(row[sorting])), share[sorting]
-        for begin, end in runs(share):
-            self._kept.setdefault((int(share[begin]), name), []).append(table.slice(begin, end - begin))
-        self.size += table.num_rows
+        """Keep rows of a table, each for the task in `share`."""
+        for one, piece in _split_by_share(table, row, share):
+            self._kept.setdefault((one, name), []).append(piece)
+        self.size += len(row)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left."""
+        """The staged rows that still wait."""
         kept, self._kept, self.size = self._kept, {}, 0
         called, self._called = self._called, ""
         for (share, name), tables in kept.items():
-            yield rows([Cell(name, called, cell(_joined(tables)), lot=self._labels[share])])
+            yield rows([Cell(name, called, cell(_join_tables(tables)), lot=self._labels[share])])
         for name, told in (("groups", self._groups), ("connections", self._connections)):
             if told:
-                table = _joined(told)
+                table = _join_tables(told)
                 data = cell(_stays(table) if name == "groups" else table)
                 yield rows([Cell(name, called, data, lot=label) for label in self._labels])
         self._groups, self._connections = [], []
 
 
-def _those_told(connections: pa.Table) -> pa.Table:
-    """The connections of which a group is known, and one of each cluster: some are named by connections alone."""
+def _select_named(connections: pa.Table) -> pa.Table:
+    """The connections with a known group, and one of each cluster: some clusters are named by connections alone."""
     kept = np.asarray(connections["group_id"].is_valid())
     if CLUSTER.name in connections.column_names:
         kept = kept.copy()
@@ -167,6 +161,14 @@ def _stays(events: pa.Table) -> pa.Table:
     found = plain.group_by(list(MEMBER), use_threads=False).aggregate([("at", "min"), ("at", "max")])
     ends = [found.select([*MEMBER, end]).rename_columns([*MEMBER, "at"]) for end in ("at_min", "at_max")]
     return pa.concat_tables(ends)
+
+
+def _split_by_share(table: pa.Table, row: Int64s, share: Int64s) -> Iterator[tuple[int, pa.Table]]:
+    """Those rows of a table, a piece for each task: `share` has the task of each."""
+    sorting = np.argsort(share, kind="stable")
+    table, share = table.take(pa.array(row[sorting])), share[sorting]
+    for begin, end in runs(share):
+        yield int(share[begin]), table.slice(begin, end - begin)
 
 
 def _lots(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[Lot]:
@@ -188,7 +190,7 @@ def _deliveries(lots: Iterable[Lot]) -> Iterator[pa.Table]:
             yield maker.deliveries(share)
 
 
-def _whole(lots: Iterable[Lot], name: str) -> Iterator[pa.Table]:
+def _make_at_once(lots: Iterable[Lot], name: str) -> Iterator[pa.Table]:
     """Another table, of all rows about some partitions together."""
     parts: dict[str, list[pa.Table]] = {}
     for lot in lots:
@@ -196,9 +198,9 @@ def _whole(lots: Iterable[Lot], name: str) -> Iterator[pa.Table]:
             if table.num_rows:
                 parts.setdefault(one, []).append(table)
     tables = {one: SCHEMAS[one].empty_table() for one in BY_TOPIC[name]}
-    tables |= {one: order(one, _joined(pieces)) for one, pieces in parts.items()}
+    tables |= {one: order(one, _join_tables(pieces)) for one, pieces in parts.items()}
     yield topic_traffic(tables) if name == "topic_traffic" else traced(tables)
 
 
-def _joined(pieces: Sequence[pa.Table]) -> pa.Table:
+def _join_tables(pieces: Sequence[pa.Table]) -> pa.Table:
     return unified(pa.concat_tables(pieces, promote_options="permissive"))

@@ -1,8 +1,8 @@
 """Rows of several tables that stay together exchange by exchange, for tables that are made by topic and partition.
 
 A record batch's way leads over several brokers and connections. So rows are dealt out by the partition that they are
-about (`topic_shares`), each with its exchange, which has to be at hand then: rows that tasks stage for other purposes
-are cut table by table.
+about (`topic_shares`), each with its exchange. The exchange has to be at hand then, and rows that tasks stage for other
+purposes are cut table by table.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.arrow import ints
+from kdissect.schema.apikeys import ApiKey
 from kdissect.spark.cells.table_cells import PIECE_BYTES, Cell, cell, rows
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import DELIVERIES, TOPIC_TRAFFIC, TRACED
@@ -28,8 +29,8 @@ BY_TOPIC: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "traced": TRACED.tables,
 }
 """Tables that are made by topic and partition, and what they read."""
-CARRYING = np.array([0, 1, 78])
-"""API keys of exchanges that carry records: Produce, Fetch, ShareFetch."""
+CARRYING = np.array([ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH], np.int64)
+"""API keys of exchanges that carry records."""
 
 
 class AlignedRows:
@@ -58,7 +59,7 @@ class AlignedRows:
             self._size += batch.nbytes
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left."""
+        """The staged rows of the parts that are still kept."""
         kept, self._kept, self._size = self._kept, {}, 0
         if kept:
             self._lot += 1
@@ -68,7 +69,7 @@ class AlignedRows:
                 yield rows([Cell(ALIGNED + name, "", data, 0, self._lot, self._origin)])
 
     def _narrowed(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """What is read of some rows, with helper columns."""
+        """The columns that are read of some rows, with helper columns; of exchanges those in CARRYING."""
         names = batch.schema.names
         read = [one for one in names if one in self._read[name] or one not in SCHEMAS[name].names]
         part = batch if len(read) == len(names) else batch.select(read)

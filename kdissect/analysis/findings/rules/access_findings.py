@@ -97,9 +97,12 @@ def _elsewhere(connections: pa.Table, refused: Int64s) -> tuple[list[str], bool,
     speaks = (ints(connections, "is_kafka", 0) > 0) & (ints(connections, "exchanges", 0) > 0)
     speaks &= np.array([ip in attempts for ip in ips], bool)
     rows = np.flatnonzero(speaks)
+    spoken: dict[str | None, list[int]] = {}
+    for row in rows.tolist():
+        spoken.setdefault(ips[row], []).append(int(started[row]))
     served, unserved = True, 0
     for ip, mine in attempts.items():
-        others = np.array([started[row] for row in rows.tolist() if ips[row] == ip], np.int64)
+        others = np.array(spoken.get(ip, []), np.int64)
         near = [bool((np.abs(others - at) <= SERVED_MS * MILLI).any()) for at in sorted(mine)]
         served &= near[-1]
         unserved += near.count(False)

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
-from kdissect.analysis.findings.client_ways import host_losses
 from kdissect.analysis.findings.falling_behind import (
     LogEnds,
     Paces,
@@ -171,11 +170,6 @@ def _with_losses(connections: pa.Table) -> set[str]:
     return set(ev.names(rows["client_id"]))
 
 
-def _behind_losses(connections: pa.Table) -> set[str]:
-    """Clients on hosts that the network loses packets to: an answer that left a broker may not have come."""
-    return {name for one in host_losses(connections) for name in ev.names(one.connections["client_id"])}
-
-
 def _sent_again(tables: ev.Tables) -> dict[str, float]:
     """Time that answers lost because parts of them were sent again and only then acknowledged, ms by exchange id."""
     exchanges = ev.get(tables, "exchanges")
@@ -321,13 +315,11 @@ def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     # A reader of committed records cannot read beyond the last stable offset.
     end = np.where(committed & (stable >= 0), stable, high)
     lag = np.maximum(lag - (high - end), 0)
-    some, paces = list(each_fallen(groups, rows, when, lag, end, LogEnds(partitions, when))), Paces(tables)
-    names = groups.keys["client_id"].to_pylist()
-    lossy = _behind_losses(ev.get(tables, "connections"))
-    some = [
-        one for one in some
-        if names[one.code] not in lossy and not paces.were_set_by_others(names[one.code], one.since, one.until)
-    ]  # fmt: skip
+    some = list(each_fallen(groups, rows, when, lag, end, LogEnds(partitions, when)))
+    if not some:
+        return []
+    paces, names = Paces(tables), groups.keys["client_id"].to_pylist()
+    some = [one for one in some if not paces.were_set_by_others(names[one.code], one.since, one.until)]
     return report_fallen(tables, "growing_lag", "fetch_partitions", groups.keys, some)
 
 
@@ -356,12 +348,10 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if not some:
         return found
     paces, held, keys = Paces(tables), find_held_back(tables), groups.keys.to_pylist()
-    lossy = _behind_losses(ev.get(tables, "connections"))
     some = [
         one
         for one in some
         if (keys[one.code]["topic"], keys[one.code]["partition"]) not in held
-        and keys[one.code]["client_id"] not in lossy
         and not paces.were_set_by_others(keys[one.code]["client_id"], one.since, one.until)
     ]
     return found + report_fallen(tables, "commits_fall_behind", "offset_commits", groups.keys, some)
@@ -382,9 +372,8 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if not rows.num_rows:
         return []
     found, positions = list[ev.Finding](), FetchPositions(tables)
-    order, counts = np.argsort(readers.code, kind="stable"), readers.count()
-    for code, mine in enumerate(np.split(order, np.cumsum(counts)[:-1])):
-        if counts[code] < HABITUAL_COMMITS:
+    for code, mine in enumerate(readers.rows()):
+        if len(mine) < HABITUAL_COMMITS:
             continue
         client, whole = readers.keys["client_id"][code].as_py(), rows.take(pa.array(mine))
         instants = np.unique(at[mine])
@@ -455,8 +444,7 @@ class FetchPositions:
         good = good[np.argsort(when[good], kind="stable")]
         self._at, self._offset = when[good], high[good] - lag[good]
         clients = group(fetches.select(["client_id"]).take(pa.array(row[good])), ["client_id"])
-        rows = np.split(np.argsort(clients.code, kind="stable"), np.cumsum(clients.count())[:-1])
-        self._of = dict(zip(clients.keys["client_id"].to_pylist(), rows, strict=False))
+        self._of = dict(zip(clients.keys["client_id"].to_pylist(), clients.rows(), strict=True))
         """By client its rows, in order of time."""
         self._parts = group(partitions.select(["topic", "partition"]).take(pa.array(good)), ["topic", "partition"])
 

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.deliveries.delivery_summary import without_followers
+from kdissect.analysis.exchange_keys import DIGITS
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
@@ -29,8 +31,6 @@ CAUSES = {"reader": "client", "throttle": "settings", "network": "network"}
 and whose the transaction was is not known here."""
 MOSTLY = 0.9
 """Of the time of late batches, from which on what these waited for is the cause."""
-CONNECTION_DIGITS = 16
-"""Of an exchange's id: those of its connection."""
 JUMPS = 100
 """Of a reader that are looked at."""
 HEARTBEATS = ("consumer_heartbeat", "streams_heartbeat")
@@ -53,6 +53,12 @@ class Reader(NamedTuple):
         """What a text names it by."""
         return {"group": self.group_id, "client": self.client_id}
 
+    def find_topic(self, rows: pa.Table) -> Flags:
+        """Where rows are about its topic."""
+        name, value = ("topic", self.topic) if self.topic is not None else ("topic_id", self.topic_id)
+        flags: Flags = ev.equal(rows, name, str(value))
+        return flags
+
     def of_topic(self) -> str:
         """The filter of its topic."""
         return ev.equals("topic", self.topic) if self.topic is not None else ev.equals("topic_id", self.topic_id)
@@ -68,8 +74,7 @@ class _Deliveries:
     """Deliveries to consumers and groups, by topic and reader."""
 
     def __init__(self, rows: pa.Table) -> None:
-        known = pc.invert(pc.fill_null(rows["is_follower"], False))
-        self.rows = rows.filter(known)
+        self.rows = without_followers(rows)
         alone = pc.is_null(self.rows["group_id"])
         client = self.rows["client_id"].cast(pa.string())
         named = pc.if_else(alone, client, pa.scalar(None, pa.string()))
@@ -242,12 +247,11 @@ def passed_over(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     made: list[ev.Finding] = []
     for one, places in list(jumps.items())[:MOST]:
         reader, mine = found.reader(one), found.rows.filter(pa.array(found.groups.code == one))
-        never = [jump for jump in places if not jump.among(mine).any() and not _changes_hands(groups, reader, jump)]
-        topic = (
-            ev.equal(every, "topic", reader.topic)
-            if reader.topic is not None
-            else ev.equal(every, "topic_id", str(reader.topic_id))
-        )
+        moves, topic = _find_moves(groups, reader), reader.find_topic(every)
+        never = [
+            jump for jump in places
+            if not jump.among(mine).any() and not ((moves > jump.since) & (moves <= jump.until)).any()
+        ]  # fmt: skip
         passed = np.zeros(len(topic), np.bool_)
         for jump in never:
             passed |= topic & jump.among(every)
@@ -278,7 +282,7 @@ def _find_jumps(found: _Deliveries, connections: pa.Table) -> dict[int, list[_Ju
     rows, partition = found.rows, ints(found.rows, "partition")
     base, last, at = ints(rows, "base_offset"), ints(rows, "last_offset"), times(rows, "delivered_at")
     holed = ints(connections, "missing_bytes", 0) > 0
-    of = pc.utf8_slice_codeunits(rows["fetch_exchange_id"].cast(pa.string()), 0, CONNECTION_DIGITS)
+    of = pc.utf8_slice_codeunits(rows["fetch_exchange_id"].cast(pa.string()), 0, DIGITS)
     safe = pc.invert(
         pc.is_in(of, connections["connection_id"].cast(pa.string()).combine_chunks().filter(pa.array(holed)))
     )
@@ -302,14 +306,15 @@ def _find_jumps(found: _Deliveries, connections: pa.Table) -> dict[int, list[_Ju
     return jumps
 
 
-def _changes_hands(groups: pa.Table, reader: Reader, jump: _Jump) -> bool:
-    """Whether members of the group may have got other partitions between the two answers."""
+def _find_moves(groups: pa.Table, reader: Reader) -> Int64s:
+    """When members of the reader's group may have got other partitions; microseconds."""
     mine = groups.filter(pa.array(ev.equal(groups, "group_id", str(reader.group_id))))
     at, generation = times(mine, "at"), ints(mine, "generation")
     order = np.argsort(at, kind="stable")
     joins = np.asarray(pc.invert(pc.is_in(mine["event"].cast(pa.string()), pa.array(HEARTBEATS))))[order]
     changes = joins | (np.diff(generation[order], prepend=generation[order][:1]) != 0)
-    return bool((changes & (at[order] > jump.since) & (at[order] <= jump.until)).any())
+    moves: Int64s = at[order][changes]
+    return moves
 
 
 def _any(conditions: list[str]) -> str:
