@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -185,6 +186,51 @@ def test_what_a_recorded_reader_went_past_is_what_its_polls_lack() -> None:
     found = kdissect.open(CAPTURES / "deliveries" / f"{name}.pcap.zst").table("findings").to_pylist()
     [one] = [row for row in found if row["id"] == "records_passed_over"]
     assert (one["group_id"], one["topic"], one["count"]) == ("g-skips", "all", len(expected))
+
+
+def stamped(client: str | None, *ahead_ms: float, known: bool = False) -> list[dict[str, Any]]:
+    """Deliveries of a producer whose records are stamped so much later than their requests left."""
+    return [
+        delivery(n, 5.0, producer_client_id=client, created_at=START + n * SECOND // 10 + round(ms * 1000),
+                 buffered_ms=max(-ms, 0.0) if known else None)
+        for n, ms in enumerate(ahead_ms)
+    ]  # fmt: skip
+
+
+def test_producers_whose_clocks_are_ahead_have_one_finding() -> None:
+    [one] = found([*stamped("p", 40.0, -3.0, 38.0), *stamped(None, 2500.0), *stamped("q", -5.0, known=True)])
+    assert (one["id"], one["severity"], one["cause"]) == ("clocks_disagree", "info", "unknown")
+    assert (one["count"], one["client_id"]) == (3, None)
+    assert (
+        "a client without an id (up to 2.5 s) and client p (up to 40 ms). Those of 1 other producer are not"
+        in one["text"]
+    )
+    assert one["headline"] == "records of 2 producers are stamped up to 2.5 s ahead"
+    [one] = found(stamped("p", 40.0))
+    assert one["client_id"] == "p"
+    assert "other producer" not in one["text"]
+
+
+def test_a_clock_that_agrees_to_a_millisecond_or_is_behind_is_not_ahead() -> None:
+    assert (
+        found([*stamped("p", 0.9, -5.0, known=True), *stamped("q", -200_000.0), *stamped("r", -1500.0, known=True)])
+        == []
+    )
+
+
+def test_recorded_clocks_are_as_far_ahead_as_they_were_set() -> None:
+    """Those of two producers, and what the application of a third one stamps; a clock that is behind shows nowhere."""
+    name = "clocks"
+    capture = kdissect.open(CAPTURES / "deliveries" / f"{name}.pcap.zst")
+    [one] = [row for row in capture.table("findings").to_pylist() if row["id"] == "clocks_disagree"]
+    ahead = {row["client"]: row["ahead_ms"] for row in read_lines(name, "events")}
+    assert ahead == {"p-ahead": 2500, "p-little": 40, "p-behind": -1500, "p-right": 0, "p-dated": 0}
+    named = dict(re.findall(r"client (p-\w+) \(up to ([\d.]+ \w+)\)", one["text"]))
+    assert (named["p-ahead"], set(named)) == ("2.5 s", {"p-ahead", "p-little", "p-dated"})
+    assert 30 <= float(named["p-little"].removesuffix(" ms")) <= 40
+    rows = capture.table("deliveries").to_pandas()
+    unknown = rows.groupby("producer_client_id").buffered_ms.apply(lambda column: column.isna().mean())
+    assert unknown.to_dict() == {client: float(client in named) for client in ahead}
 
 
 def with_times(tables: dict[str, pa.Table]) -> dict[str, pa.Table]:

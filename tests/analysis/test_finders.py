@@ -191,6 +191,7 @@ def others() -> Iterator[edges.Rows]:
     yield passed | {
         "groups": [{"exchange_id": f"{2:016x}:1", "event": "join", "group_id": "g", "at": of_deliveries.MEANWHILE}]
     }
+    yield {"deliveries": of_deliveries.stamped("p", 40.0)}
 
 
 def stood_still() -> edges.Rows:

@@ -12,6 +12,7 @@ returned], in ns), or what became of a step.
 
 import json
 import multiprocessing
+import random
 import struct
 import sys
 import time
@@ -40,7 +41,12 @@ class KafkaPython:
             linger_ms=int(settings.get("linger", 0)), compression_type=settings.get("codec"),
             enable_idempotence=acks == "all",
         )
-        return lambda: made.send(topic, value()), lambda: made.close(10)
+
+        def send():
+            dated = (time.time_ns() // 1_000_000 + random.randrange(3_600_000)) if "dated" in settings else None
+            made.send(topic, value(), timestamp_ms=dated)
+
+        return send, lambda: made.close(10)
 
     def consumer(self, topic, settings):
         from kafka import KafkaConsumer, TopicPartition

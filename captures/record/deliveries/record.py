@@ -1,7 +1,7 @@
 """Records captures/deliveries/*: producers put the time of send() into the record, consumers log the time of poll().
 
 From the root, as root: python -m captures.record.deliveries.record NAME... (RECORDINGS has the names). Needs what tests/live
-needs, zstandard, kafka-python 3 and confluent-kafka, and Go with the module proxy for franz-go. Brokers and clients run on one
+needs, zstandard, kafka-python 3 and confluent-kafka, a C compiler, and Go with the module proxy for franz-go. Brokers and clients run on one
 host, on loopback: one clock. A line of NAME.polls.jsonl.zst is a record that a poll returned; of NAME.events.jsonl.zst what this
 recorder did, what became of a step of a transaction, or what a broker said of one, in its log or when it was asked.
 """
@@ -166,6 +166,23 @@ def passed_over(made, library):
     ])
 
 
+def clocks(made, libraries):
+    """Producers whose clocks are ahead or behind (clock.c), one with the right time, one whose application stamps
+    its records."""
+    reads = (JOINED_S + 11) * 1000
+    after = f"every=20 after={JOINED_S * 1000} for={WRITES_MS}"
+    wrong = made.folder / "clock.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(wrong), str(HERE / "clock.c")], check=True)
+    made.start("librdkafka", *(f"consume {topic} group=g-{topic} for={reads}" for topic in ("ahead", "little", "behind", "right", "dated")))
+    for topic, library, ahead_ms, more in (
+        ("ahead", "java", 2500, "acks=all"), ("little", "librdkafka", 40, "acks=1 linger=5"), ("behind", "kafka_python", -1500, "acks=all"),
+        ("right", "librdkafka", 0, "acks=all linger=5"), ("dated", "kafka_python", 0, "acks=all dated=1"),
+    ):
+        made.note("clock", client=f"p-{topic}", ahead_ms=ahead_ms)
+        clock = {"LD_PRELOAD": str(wrong), "AHEAD_MS": str(ahead_ms)} if ahead_ms else {}
+        made.start(library, f"produce {topic} {more} {after}", env={**os.environ, **clock})
+
+
 def cluster(made, libraries):
     """Three brokers: a follower that is suspended again and again, a reader of the nearest replica, a leader that moves."""
     reads = (JOINED_S + 15) * 1000
@@ -233,10 +250,12 @@ STORIES = {"waiting": waiting, "held_up": held_up, "cluster": cluster, "transact
 TOPICS = {
     waiting: ("one", "zero", "linger"), held_up: ("slow", "held"), cluster: ("followed 2 3", "nearest 2", "moved 2"),
     transactions: ("done", "expired", "fenced", "killed"), hanging: ("stuck",), passed_over: ("all",),
+    clocks: ("ahead", "little", "behind", "right", "dated"),
 }
 """Replicas besides node 1, which leads."""
 RECORDINGS = {f"{name}_{library}": (act, library) for name, act in STORIES.items() for library in LIBRARIES}
 RECORDINGS |= {"waiting": (waiting, MIXED), "held_up": (held_up, MIXED), "hanging": (hanging, "kafka_python"), "passed_over": (passed_over, "kafka_python")}
+RECORDINGS |= {"clocks": (clocks, None)}
 
 
 @contextlib.contextmanager

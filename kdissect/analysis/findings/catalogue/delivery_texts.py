@@ -1,4 +1,4 @@
-"""Findings about deliveries: late records, and records that are given again."""
+"""Findings about deliveries: late records, records that are given again or never, clocks."""
 
 from __future__ import annotations
 
@@ -70,6 +70,25 @@ KINDS = {
         cannot_tell="batches that no other reader was given; a seek from a lost position.",
         example="deliveries/passed_over",
         other_causes=("client",),
+    ),
+    "clocks_disagree": Kind(
+        cause="unknown",
+        rule=(
+            "A producer stamped records (CreateTime) more than 1 ms later than the request left that carried them. All "
+            "such producers have one finding."
+        ),
+        headline="records of [client {client}|{producers:#producer}] are stamped up to {most:ms} ahead",
+        sentence=(
+            "Records are stamped later than the requests left that carried them: those of {producers:list producer}.[ "
+            "Those of {others:#other producer|other producers} are not.] The clocks of these hosts are ahead of this "
+            "capture's, or their applications stamp records. How long the records waited at their producers is not "
+            "known there (`buffered_ms` is null)."
+        ),
+        parts={"producer": "[client {client}|a client without an id] (up to {ahead:ms})"},
+        advice="Compare the clocks of these hosts with that of the host that captured.",
+        needs="`deliveries` (created_at, produced_at, buffered_ms)",
+        cannot_tell="a clock that is behind: its records seem to have waited at their producer.",
+        example="deliveries/clocks",
     ),
 }
 """By id."""

@@ -1,4 +1,5 @@
-"""Findings about deliveries: groups that get records late, are given them again, or are never given them."""
+"""Findings about deliveries: groups that get records late, are given them again, or are never given them;
+producers whose clocks are ahead."""
 
 from __future__ import annotations
 
@@ -317,6 +318,34 @@ def _find_moves(groups: pa.Table, reader: Reader) -> Int64s:
     return moves
 
 
+@finder(deliveries=EVERY_ROW)
+def clocks(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Producers that stamp records later than the requests left that carried them: `buffered_ms` is null there. The
+    largest difference is the nearest to what the clocks differ by: that batch waited least."""
+    rows = ev.get(tables, "deliveries")
+    client = rows["producer_client_id"].cast(pa.string()).combine_chunks()
+    created, produced = times(rows, "created_at"), times(rows, "produced_at")
+    stamped = (created != NULL_TIME) & (produced != NULL_TIME)
+    ahead = np.where(stamped, created - np.where(stamped, produced, 0), NULL_TIME)
+    wrong = stamped & (ahead > 0) & np.asarray(pc.is_null(rows["buffered_ms"]))
+    code, names = encoded(client)
+    code = np.where(code < 0, len(names), code)
+    most = np.full(len(names) + 1, NULL_TIME)
+    np.maximum.at(most, code[wrong], ahead[wrong])
+    order = [one for one in np.argsort(-most, kind="stable").tolist() if most[one] != NULL_TIME]
+    if not order:
+        return []
+    named = [*names, None]
+    values = {
+        "producers": [{"client": named[one], "ahead": most[one] / MILLI} for one in order],
+        "most": most[order[0]] / MILLI,
+        "others": len(np.setdiff1d(code[stamped], order)) or None,
+    }
+    condition = "buffered_ms is null and created_at > produced_at"
+    about = {"client_id": named[order[0]]} if len(order) == 1 else {}
+    return ev.finding(tables, "clocks_disagree", ev.INFO, "deliveries", condition, values, **about)
+
+
 def _any(conditions: list[str]) -> str:
     """Any of the conditions."""
     return conditions[0] if len(conditions) == 1 else "(" + " or ".join(f"({one})" for one in conditions) + ")"
@@ -327,4 +356,4 @@ def _moment(at: int) -> str:
     return time_text(int(at), "%Y-%m-%d %H:%M:%S") + f".{int(at) % 1_000_000:06d}"
 
 
-FINDERS = (late, given_again, passed_over)
+FINDERS = (late, given_again, passed_over, clocks)
