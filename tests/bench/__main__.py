@@ -57,6 +57,7 @@ OURS: dict[str, list[str]] = {
     "screen": [],
     "connections": _table("connections"),
     "fetches": _table("fetches"),
+    "deliveries": _table("deliveries"),
     "partitions": _table("fetch_partitions"),
     "batches": _table("record_batches"),
     "verified": _table("record_batches", "--columns", CHECKED),

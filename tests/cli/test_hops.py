@@ -102,7 +102,9 @@ def test_a_record_that_nobody_read_is_told_with_its_request(capsys: pytest.Captu
 
 
 def test_nothing_was_delivered(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "No record was given to a reader" in printed(capsys, str(CAPTURES / "raw_errors.pcap"))
+    assert "No record was given to a reader in this capture" in printed(capsys, str(CAPTURES / "raw_errors.pcap"))
+    chosen = printed(capsys, str(CAPTURES / "raw_errors.pcap"), "--topic", "no-such-topic")
+    assert "No record was given to a reader in what was asked for." in chosen
 
 
 def test_a_capture_without_producers_says_why_there_are_no_times(capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,7 +74,9 @@ def hops(
     if form not in (None, "table") or output is not None:
         table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
     elif everything:
-        empty = "No record was given to a reader in this capture, as far as it can be read."
+        chosen = any(settings[name] for name in ("client", "broker", "topic"))
+        where = "what was asked for" if chosen else "this capture, as far as it can be read"
+        empty = f"No record was given to a reader in {where}."
         lines = [*waterfall.summary_lines(table, terminal.width())] if table.num_rows else [Text(empty)]
         if (settings["client"] or settings["broker"]) and table["p50_ms"].null_count:
             left_out = "  -: not known, for --client and --broker leave out what producers sent; try --topic"
