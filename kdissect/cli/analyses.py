@@ -1,4 +1,4 @@
-"""What `sessions`, `latency` and `diff` print: the analysis of a capture as blocks of aligned text.
+"""Texts of `sessions`, `latency` and `diff`: the analysis of a capture as blocks of aligned lines.
 
 Pure functions from Arrow tables to lines. Figures for machines are in the tables (`--table fetch_sessions`), and
 `latency --format` writes its own.
@@ -141,7 +141,7 @@ def _shares(rows: list[dict[str, Any]], width: int, top: int) -> list[Text]:
 
 
 def slots(table: pa.Table, slots: int, width: int, top: int | None = None) -> list[Text]:
-    """What so many slots on each broker would have meant, client by client; only those who would have lost by it."""
+    """The effect of so many slots on each broker, client by client: only clients that would have lost by it."""
     top = ROWS if top is None else top
     every = table.to_pylist()
     rows = [row for row in every if row["evicted"] or row["refused"]]
@@ -171,8 +171,8 @@ def slots(table: pa.Table, slots: int, width: int, top: int | None = None) -> li
     return [head, *grid(headers, cells, width), *_more(len(rows) - top, "clients")]
 
 
-def _more(count: int, what: str) -> list[Text]:
-    return [Text(f"  {words.count(count)} more {what}: --top N", "dim")] if count > 0 else []
+def _more(count: int, noun: str) -> list[Text]:
+    return [Text(f"  {words.count(count)} more {noun}: --top N", "dim")] if count > 0 else []
 
 
 def _name(text: str | None) -> str:

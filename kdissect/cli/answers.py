@@ -1,4 +1,4 @@
-"""What the commands do with an open capture: the first screen, tables, messages, Parquet, one exchange."""
+"""Answers of the commands about an open capture: the first screen, tables, messages, Parquet, one exchange."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def first_screen(
 
 
 def table_columns(
-    table: str, asked: Sequence[str] | None, form: str, output: str | None, where: str | None = None,
+    table: str, selected: Sequence[str] | None, form: str, output: str | None, where: str | None = None,
     sort: Sequence[str] | None = None,
 ) -> list[str]:  # fmt: skip
     """The columns to print of a table; `where` and `sort` are the question, whose columns a terminal shows. Raises
@@ -64,17 +64,17 @@ def table_columns(
     from kdissect.tables import declaration
 
     table_rows.refuse_binary(form, output)
-    known = declaration.columns_of(table, asked)
+    known = declaration.columns_of(table, selected)
     if form in EXCHANGE_FORMATS:
         from kdissect.tables import exchange_formats
 
-        return exchange_formats.columns_for(form, known, asked)
-    return table_rows.choose(table, known, asked, form, output, where, sort)
+        return exchange_formats.columns_for(form, known, selected)
+    return table_rows.choose(table, known, selected, form, output, where, sort)
 
 
 def print_table(
     capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None,
-    small: bool, named: bool = True, reveal: bool = False, growing: bool = False, sort: Sequence[str] | None = None,
+    small: bool, by_name: bool = True, reveal: bool = False, growing: bool = False, sort: Sequence[str] | None = None,
     limit: int | None = None, csv_safe: bool = False,
 ) -> None:  # fmt: skip
     """Print a table, or write it to a file: in the contract's order where the input is `small`, as read otherwise.
@@ -94,7 +94,7 @@ def print_table(
         raise UsageError("--sort needs all rows, which a capture that is followed never has")
     read = [*columns, *dict.fromkeys(key.column for key in keys if key.column not in columns)]
     schema = pa.schema([SCHEMAS[table].field(column) for column in read])
-    wanted = read if named or len(columns) < len(SCHEMAS[table]) else None
+    wanted = read if by_name or len(columns) < len(SCHEMAS[table]) else None
     if small and not growing:
         batches = capture.ordered(table, columns=wanted, where=where, reveal=reveal)
     else:

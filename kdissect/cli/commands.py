@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from kdissect.cli.confinement.sandbox import confinable
-from kdissect.cli.opening import named, open_capture, small
+from kdissect.cli.opening import name_captures, open_capture, small
 from kdissect.cli.options import (
     EXCHANGE_FORMATS,
     capture_arguments,
@@ -69,7 +69,7 @@ class Commands(UserDict[str, click.Command]):
     def __setitem__(self, name: str, command: click.Command) -> None:
         self.data[name] = confinable(name, command)
 
-    def later(self, name: str, place: str) -> None:
+    def declare(self, name: str, place: str) -> None:
         """A command that is `place`: `module:name`."""
         self.data[name] = cast("Any", place)
 
@@ -190,7 +190,7 @@ def read(
     if version:
         from kdissect.cli.about import versions
 
-        terminal.put(versions())
+        terminal.print_plain(versions())
         return
     if table is not None and messages is not None:
         raise click.UsageError("--table and --messages exclude each other")
@@ -209,7 +209,7 @@ def read(
             raise click.UsageError("--html writes the report alone: no --table, --messages, --format, -o or --follow")
         from kdissect.cli.answers import write_report
 
-        write_report(open_capture(captures, demo=demo, **settings), html, named(captures, demo))
+        write_report(open_capture(captures, demo=demo, **settings), html, name_captures(captures, demo))
         return
     if follow and output is not None and table is None and messages is None:
         raise click.UsageError("--follow appends to one table: -o FILE needs --table NAME or --messages API.SIDE")
@@ -233,7 +233,7 @@ def read(
         selected = any(settings.get(name) for name in ("client", "broker", "topic"))
         capture = open_capture(captures, demo=demo, **settings)
         filtered = selected or any(settings.get(name) for name in ("start", "end"))
-        first_screen(capture, named(captures, demo), by=by or "api", top=top, local=local, selected=selected,
+        first_screen(capture, name_captures(captures, demo), by=by or "api", top=top, local=local, selected=selected,
                      filtered=filtered, follower=follower)  # fmt: skip
         return
     from kdissect.cli import answers
@@ -257,30 +257,30 @@ def read(
         )
 
 
-COMMANDS.later("why", "kdissect.cli.subcommands.evidence.why_command:why")
-COMMANDS.later("slowest", "kdissect.cli.subcommands.evidence.everyday_questions:slowest")
-COMMANDS.later("errors", "kdissect.cli.subcommands.evidence.everyday_questions:errors")
-COMMANDS.later("gaps", "kdissect.cli.subcommands.evidence.everyday_questions:gaps")
-COMMANDS.later("show", "kdissect.cli.subcommands.questions:show")
-COMMANDS.later("sessions", "kdissect.cli.subcommands.questions:sessions")
-COMMANDS.later("timeline", "kdissect.cli.subcommands.questions:timeline")
-COMMANDS.later("latency", "kdissect.cli.subcommands.questions:latency")
-COMMANDS.later("budget", "kdissect.cli.subcommands.questions:budget")
-COMMANDS.later("diff", "kdissect.cli.subcommands.questions:diff")
-COMMANDS.later("schema", "kdissect.cli.subcommands.reference:schema")
-COMMANDS.later("tables", "kdissect.cli.subcommands.reference:tables")
-COMMANDS.later("stream", "kdissect.cli.subcommands.conversation:stream")
-COMMANDS.later("sql", "kdissect.cli.subcommands.asking:sql")
-COMMANDS.later("traffic", "kdissect.cli.subcommands.traffic:traffic")
-COMMANDS.later("hops", "kdissect.cli.subcommands.hops:hops")
-COMMANDS.later("otlp", "kdissect.cli.telemetry.otlp_command:otlp")
-COMMANDS.later("whatif", "kdissect.cli.subcommands.whatif:whatif")
-COMMANDS.later("cut", "kdissect.cli.subcommands.copies:cut")
-COMMANDS.later("redact", "kdissect.cli.subcommands.copies:redact")
-COMMANDS.later("crosscheck", "kdissect.cli.subcommands.crosschecking:crosscheck")
-COMMANDS.later("spark", "kdissect.cli.subcommands.bulk:spark")
-COMMANDS.later("top", "kdissect.cli.live.top_command:top")
-COMMANDS.later("annotate", "kdissect.cli.wireshark.annotate_command:annotate")
-COMMANDS.later("wireshark", "kdissect.cli.wireshark.plugin_command:wireshark")
-COMMANDS.later("man", "kdissect.cli.subcommands.manual:man")
-COMMANDS.later("completion", "kdissect.cli.subcommands.reference:completion")
+COMMANDS.declare("why", "kdissect.cli.subcommands.evidence.why_command:why")
+COMMANDS.declare("slowest", "kdissect.cli.subcommands.evidence.everyday_questions:slowest")
+COMMANDS.declare("errors", "kdissect.cli.subcommands.evidence.everyday_questions:errors")
+COMMANDS.declare("gaps", "kdissect.cli.subcommands.evidence.everyday_questions:gaps")
+COMMANDS.declare("show", "kdissect.cli.subcommands.questions:show")
+COMMANDS.declare("sessions", "kdissect.cli.subcommands.questions:sessions")
+COMMANDS.declare("timeline", "kdissect.cli.subcommands.questions:timeline")
+COMMANDS.declare("latency", "kdissect.cli.subcommands.questions:latency")
+COMMANDS.declare("budget", "kdissect.cli.subcommands.questions:budget")
+COMMANDS.declare("diff", "kdissect.cli.subcommands.questions:diff")
+COMMANDS.declare("schema", "kdissect.cli.subcommands.reference:schema")
+COMMANDS.declare("tables", "kdissect.cli.subcommands.reference:tables")
+COMMANDS.declare("stream", "kdissect.cli.subcommands.conversation:stream")
+COMMANDS.declare("sql", "kdissect.cli.subcommands.asking:sql")
+COMMANDS.declare("traffic", "kdissect.cli.subcommands.traffic:traffic")
+COMMANDS.declare("hops", "kdissect.cli.subcommands.hops:hops")
+COMMANDS.declare("otlp", "kdissect.cli.telemetry.otlp_command:otlp")
+COMMANDS.declare("whatif", "kdissect.cli.subcommands.whatif:whatif")
+COMMANDS.declare("cut", "kdissect.cli.subcommands.copies:cut")
+COMMANDS.declare("redact", "kdissect.cli.subcommands.copies:redact")
+COMMANDS.declare("crosscheck", "kdissect.cli.subcommands.crosschecking:crosscheck")
+COMMANDS.declare("spark", "kdissect.cli.subcommands.bulk:spark")
+COMMANDS.declare("top", "kdissect.cli.live.top_command:top")
+COMMANDS.declare("annotate", "kdissect.cli.wireshark.annotate_command:annotate")
+COMMANDS.declare("wireshark", "kdissect.cli.wireshark.plugin_command:wireshark")
+COMMANDS.declare("man", "kdissect.cli.subcommands.manual:man")
+COMMANDS.declare("completion", "kdissect.cli.subcommands.reference:completion")

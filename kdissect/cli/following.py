@@ -2,8 +2,8 @@
 
 Reading goes on where the input ends, and asks a `Follower` some times a second whether to stop. A table's rows are
 written as their exchanges complete. The first screen shows a capture as if it ended now. A copy of the process
-(fork) ends it, prints and exits, while the process itself goes on reading; so the screen needs no second reading, and a
-pipe's writer never waits for it.
+(fork) ends it, prints and exits, while the process itself reads on. So the screen needs no second reading, and a pipe's
+writer never waits for it.
 
 A file that was made just now is still empty (tcpdump writes its first kilobytes together): following waits for it, and
 for the first capture in a directory.

@@ -1,8 +1,9 @@
 """The entry point: runs a command and turns any error into one line and an exit code.
 
-0: read, with or without findings. 1: a capture could not be read at all, for lack of memory too, or a Spark job or a
-query could not be done.
-2: bad arguments, or output that cannot be written. 130: interrupted. 143, 129: ended by SIGTERM or SIGHUP.
+- 0: the capture was read, with or without findings.
+- 1: a capture could not be read at all, for lack of memory too, or a Spark job or a query could not be done.
+- 2: arguments are bad, or output cannot be written.
+- 130: the user interrupted it. 143, 129: SIGTERM or SIGHUP ended it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None, *, own_process: bool = False) -
     return code
 
 
-def _run(given: list[str], confined: Callable[[], None] | None) -> int:
+def _run(arguments: list[str], confined: Callable[[], None] | None) -> int:
     """Run a command. `confined` is called when this process, the command's own, is confined."""
     from kdissect.cli.commands import COMPLETION, PROGRAM
     from kdissect.cli.commands import main as commands
@@ -57,7 +58,7 @@ def _run(given: list[str], confined: Callable[[], None] | None) -> int:
 
         return shell_complete(commands, {}, PROGRAM, COMPLETION, os.environ[COMPLETION])
     try:
-        with commands.make_context(PROGRAM, given) as context:
+        with commands.make_context(PROGRAM, arguments) as context:
             if confined is not None:
                 from kdissect.cli.confinement.sandbox import OWN
 
@@ -75,7 +76,7 @@ def _run(given: list[str], confined: Callable[[], None] | None) -> int:
         terminal.say(f"kdissect: {_one_line(error.format_message())}")
         return BAD_ARGUMENTS
     except CaptureError as error:
-        terminal.say(f"kdissect: {_one_line(str(error))}{_meant(error, given)}")
+        terminal.say(f"kdissect: {_one_line(str(error))}{_meant(error, arguments)}")
         return UNREADABLE
     except JobFailed as error:
         terminal.say(f"kdissect: {_one_line(str(error))}")
@@ -105,20 +106,20 @@ def _unwritten(error: OSError) -> int:
     return BAD_ARGUMENTS
 
 
-def _meant(error: CaptureError, given: list[str]) -> str:
+def _meant(error: CaptureError, arguments: list[str]) -> str:
     """Whether a capture that does not exist was meant as a command or as a table."""
-    if not isinstance(error, CaptureNotFound) or not given:
+    if not isinstance(error, CaptureNotFound) or not arguments:
         return ""
     from difflib import get_close_matches
 
     from kdissect.cli.commands import main as commands
     from kdissect.tables.declaration import TABLES
 
-    if given[0] in commands.commands:
+    if arguments[0] in commands.commands:
         return ""
     asked = {**{name: f"the command {name!r}" for name in commands.commands},
              **{name: f"--table {name}" for name in TABLES if name not in commands.commands}}  # fmt: skip
-    near = get_close_matches(given[0].lower(), asked, n=1, cutoff=ALIKE)
+    near = get_close_matches(arguments[0].lower(), asked, n=1, cutoff=ALIKE)
     return f" (did you mean {asked[near[0]]}?)" if near else ""
 
 
@@ -127,8 +128,8 @@ def _one_line(text: str) -> str:
 
 
 def _standard_streams() -> None:
-    """Escape what the locale cannot encode instead of failing on it. What was closed (`>&-`) is open before another
-    file gets its number: messages go nowhere, data cannot be read or written."""
+    """Escape what the locale cannot encode instead of failing on it. A stream that was closed (`>&-`) is opened before
+    another file gets its number: messages go nowhere, data cannot be read or written."""
     for name, flags in (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
         if getattr(sys, name) is None:
             setattr(sys, name, _nowhere(name, flags))

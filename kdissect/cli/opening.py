@@ -24,11 +24,11 @@ printed as their exchanges complete, so that memory stays flat."""
 
 
 def open_capture(
-    captures: Sequence[str], *, demo: bool = False, timings: bool = False, whole: bool = False, **settings: Any
+    captures: Sequence[str], *, demo: bool = False, timings: bool = False, must_fit: bool = False, **settings: Any
 ) -> Capture:
     """Open what was named on the command line. `-` is standard input; settings left at None or False are not passed.
 
-    `timings`: when the command ends, standard error says where the time went. `whole`: the command fails where
+    `timings`: when the command ends, standard error says where the time went. `must_fit`: the command fails where
     something does not fit in memory, and says so; other commands leave it out, and standard error says that.
     """
     if demo and captures:
@@ -58,7 +58,7 @@ def open_capture(
 
     frugal()
     few_collections()
-    if not whole:
+    if not must_fit:
         click.get_current_context().call_on_close(lambda: _say_left_out(opened.left_out))
     if timings:
         from kdissect.cli.printing.timing import say_timings
@@ -81,7 +81,7 @@ def small(capture: Capture) -> bool:
     return capture.size is not None and capture.size <= SMALL
 
 
-def named(captures: Sequence[str], demo: bool) -> list[str]:
+def name_captures(captures: Sequence[str], demo: bool) -> list[str]:
     """How to name the same captures in another command, quoted for a shell. Standard input that is a file has its
     path; a pipe stays `-`."""
     import shlex

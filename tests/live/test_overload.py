@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.cli.live.panel import known
+from kdissect.cli.live.panel import coverage
 from kdissect.live import source
 from kdissect.live.moment import Moment
 from kdissect.live.ring import Ring
@@ -56,7 +56,7 @@ class Recorded(Figures):
 
     def tick(self, moment: Moment) -> None:
         super().tick(moment)
-        self.said.append("  ".join(known(self.snapshot())))
+        self.said.append("  ".join(coverage(self.snapshot())))
         self.rows_of += counted(moment.answered["exchanges"])
 
 

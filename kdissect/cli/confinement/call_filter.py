@@ -54,16 +54,16 @@ def refuse_calls(programs: bool, connects: bool = False) -> bool:
     return call(SECCOMP[known.column], SET_MODE_FILTER, ALL_THREADS, ctypes.c_char_p(described)) == 0
 
 
-def filter_program(known: Machine, programs: bool, connects: bool = False) -> list[Instruction]:
+def filter_program(machine: Machine, programs: bool, connects: bool = False) -> list[Instruction]:
     """The instructions of the filter."""
-    column = known.column
+    column = machine.column
     refused = {**REFUSED, **EXEC}
     for name in (*(("execve",) if programs else ()), *(CLIENT_CALLS if connects else ())):
         del refused[name]
     numbers = sorted(number for pair in refused.values() if (number := pair[column]) is not None)
     refuse: Instruction = (RETURN, 0, 0, FAIL | errno.EPERM)
     unknown: Instruction = (RETURN, 0, 0, FAIL | errno.ENOSYS)
-    program: list[Instruction] = [(LOAD, 0, 0, ARCH_AT), (EQUAL, 1, 0, known.arch), refuse]
+    program: list[Instruction] = [(LOAD, 0, 0, ARCH_AT), (EQUAL, 1, 0, machine.arch), refuse]
     program += [(LOAD, 0, 0, NUMBER_AT), (AT_LEAST, 0, 1, X32), unknown]
     for number in numbers:
         program += [(EQUAL, 0, 1, number), refuse]

@@ -155,8 +155,8 @@ class Policy:
 
 
 def command_policy(name: str, parameters: dict[str, Any], paths: Iterable[str]) -> Policy:
-    """What the command `name` may reach when it is run with `parameters`; `paths` are the names of those that are of
-    type Path."""
+    """The files and calls that the command `name` may reach when it is run with `parameters`; `paths` are the names
+    of those that are of type Path."""
     policy = Policy()
     policy.allow_temporary_files()
     policy.allow_caches()

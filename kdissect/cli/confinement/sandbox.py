@@ -105,7 +105,7 @@ def limit_memory(context: click.Context) -> None:
 
 
 def sandbox_name() -> str:
-    """What the kernel of this machine offers, for `--version`."""
+    """The confinement that the kernel of this machine offers, for `--version`."""
     from kdissect.cli.confinement.landlock import landlock_version
 
     version = landlock_version()

@@ -52,7 +52,7 @@ HELP = """\
 
 
 class Help(ModalScreen[None]):
-    """What the keys do."""
+    """The list of keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,question_mark,q,enter", "dismiss", "back")]
 
@@ -358,7 +358,7 @@ class Screen(App[None]):
         self._draw()
 
     def action_help(self) -> None:
-        """What the keys do."""
+        """The list of keys."""
         self.push_screen(Help())
 
     def action_filter(self) -> None:
@@ -371,8 +371,8 @@ class Screen(App[None]):
         named = "kdissect-" + "".join(one for one in now[:19] if one.isdigit()) + ".pcap"
         self._ask("write", named, "file")
 
-    def _ask(self, what: str, value: str, placeholder: str) -> None:
-        self.asks = what
+    def _ask(self, question: str, value: str, placeholder: str) -> None:
+        self.asks = question
         line = self.query_one(Input)
         line.placeholder, line.value, line.display = placeholder, value, True
         line.focus()
@@ -384,15 +384,15 @@ class Screen(App[None]):
             self.wanted, self.chosen = value, 0
         elif value:
             self._write(value)
-        self._asked()
+        self._close_line()
 
     def on_key(self, event: Any) -> None:
         """Esc leaves the input line."""
         if event.key == "escape" and self.asks:
             event.stop()
-            self._asked()
+            self._close_line()
 
-    def _asked(self) -> None:
+    def _close_line(self) -> None:
         self.asks = ""
         self.query_one(Input).display = False
         self.set_focus(None)

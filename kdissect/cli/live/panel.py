@@ -1,4 +1,4 @@
-"""What the live view shows of a snapshot, as texts: the tables with their columns, the lines above them."""
+"""Texts of the live view, made of a snapshot: the tables with their columns, the lines above them."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def head(snapshot: Mapping[str, Any], name: str, width: int | None = None) -> li
             rest.pop()
         while cell_len(name) > max(2, _room(rest, width)):
             name = ".." + name.removeprefix("..")[1:]
-    return ["  ".join([name, *rest]), "  ".join(known(snapshot))]
+    return ["  ".join([name, *rest]), "  ".join(coverage(snapshot))]
 
 
 def _room(texts: Sequence[str], width: int) -> int:
@@ -117,7 +117,7 @@ def _room(texts: Sequence[str], width: int) -> int:
     return width - sum(2 + len(text) for text in texts)
 
 
-def known(snapshot: Mapping[str, Any]) -> list[str]:
+def coverage(snapshot: Mapping[str, Any]) -> list[str]:
     """How much of the traffic is known: packets, drops, sampling, bytes missing."""
     dropped = snapshot["dropped_packets"]
     out = []
@@ -158,7 +158,7 @@ def cells(view: str, line: Line) -> list[str]:
     return [shown.text(line) for shown in VIEWS[view]]
 
 
-def found(finding: Mapping[str, Any]) -> str:
+def finding_line(finding: Mapping[str, Any]) -> str:
     """A finding in one line."""
     at = (finding["at"] or "").replace("T", " ")[11:19]
     return f"{at:<8}  {finding['severity']:<6}  {finding['text']}"
@@ -192,8 +192,8 @@ class NewsLine:
 
 
 def wrapped(findings: Sequence[Mapping[str, Any]], width: int, most: int) -> list[NewsLine]:
-    """Lines of findings, at most `most`: each has one, and from the first on as many as its text needs while there are
-    any; the last line says how many findings have none."""
+    """Lines of findings, at most `most`. Each finding has one; lines that are left go to long texts, the first ones
+    first. The last line says how many findings have none."""
     if most < 1:
         return []
     left_out = max(0, len(findings) - most)
@@ -202,7 +202,7 @@ def wrapped(findings: Sequence[Mapping[str, Any]], width: int, most: int) -> lis
     spare = most - len(findings)
     lines = []
     for number, one in enumerate(findings):
-        all_of_it = textwrap.wrap(visible(found(one)), max(30, width), subsequent_indent=INDENT)
+        all_of_it = textwrap.wrap(visible(finding_line(one)), max(30, width), subsequent_indent=INDENT)
         taken = min(len(all_of_it), 1 + spare)
         spare -= taken - 1
         rest = " ".join([all_of_it[taken - 1], *(line.strip() for line in all_of_it[taken:])])

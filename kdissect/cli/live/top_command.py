@@ -59,12 +59,12 @@ STEP_S = 0.05
 )
 @click.option("--deliveries", is_flag=True, help="Count deliveries by topic and group, in screens and metrics.")
 @click.option("--otlp", "receiver", metavar="URL", help="Send exchanges as spans to this OTLP receiver.")
-@click.option("--findings/--no-findings", "find", default=True, help="Look for findings in what the ring holds.")
+@click.option("--findings/--no-findings", "findings", default=True, help="Look for findings in what the ring holds.")
 def top(
     captures: tuple[str, ...], interface: str | None, ports: tuple[int, ...], speed: float | None, window: float,
     ring: float, once: bool, every: float | None, form: str | None, metrics: str | None, names: tuple[str, ...],
     certificate: str | None, key: str | None, authority: str | None, deliveries: bool,
-    receiver: str | None, find: bool,
+    receiver: str | None, findings: bool,
 ) -> None:  # fmt: skip
     """Watch Kafka traffic: an interface, a file that grows, a directory of a rotated set, a pipe, or a replay.
 
@@ -99,7 +99,7 @@ def top(
             port = open_port(metrics, names, certificate, key, authority)
             stack.callback(port.close)
         writes = not lines and sys.stdout.isatty()
-        source = _confined(interface, ports, captures, speed, find, writes, receiver)
+        source = _confined(interface, ports, captures, speed, findings, writes, receiver)
         from kdissect.arrays.lean_arrow import load_arrow_alone
 
         load_arrow_alone()
@@ -116,7 +116,7 @@ def top(
         figures = Figures(window, deliveries)
         name = interface or captures[0]
         sender = None if receiver is None else stack.enter_context(_sending(receiver, figures))
-        lookout = Lookout() if find else None
+        lookout = Lookout() if findings else None
         session = stack.enter_context(Session(source, figures, Ring(ring), lookout, sender=sender))
         if port is not None:
             from kdissect.live.metrics import Server
@@ -143,7 +143,7 @@ def _confined(
     ports: Sequence[int],
     captures: Sequence[str],
     speed: float | None,
-    find: bool,
+    findings: bool,
     writes: bool,
     receiver: str | None,
 ) -> Source | None:
@@ -168,7 +168,7 @@ def _confined(
         given.signals = interface is not None  # to tcpdump, which is not in the sandbox
         if writes:
             given.allow_output(".")
-        if find:
+        if findings:
             given.allow_python()
         if receiver is not None:
             given.allow_receiver(receiver)
@@ -227,7 +227,7 @@ def _print(snapshot: Mapping[str, Any], name: str, form: str) -> None:
     if form == "jsonl":
         sys.stdout.write(json.dumps(snapshot, default=float) + "\n")
     else:
-        from kdissect.cli.live.panel import VIEWS, busy, causes, cells, found, head, quiet
+        from kdissect.cli.live.panel import VIEWS, busy, causes, cells, finding_line, head, quiet
         from kdissect.cli.printing.grid import grid
 
         out: list[Any] = head(snapshot, name, terminal.width())
@@ -237,6 +237,6 @@ def _print(snapshot: Mapping[str, Any], name: str, form: str) -> None:
                 out += ["", *grid([shown.header for shown in columns], rows, terminal.width())]
             if len(rows) < len(snapshot[view]):
                 out.append(quiet(len(snapshot[view]) - len(rows), "--format jsonl has them"))
-        out += ["", *map(found, causes(snapshot["findings"]))] if snapshot["findings"] else []
-        terminal.put([*out, ""])
+        out += ["", *map(finding_line, causes(snapshot["findings"]))] if snapshot["findings"] else []
+        terminal.print_plain([*out, ""])
     sys.stdout.flush()

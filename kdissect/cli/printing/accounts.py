@@ -92,7 +92,7 @@ def timeline(
 
 def finding_lines(handle: Handle, width: int, *, local: bool = False) -> list[Text]:
     """A finding in the account: number, severity, when, the sentence, what to do."""
-    said = _sentences(_told(handle.row, local), width)
+    said = _sentences(_dated_sentence(handle.row, local), width)
     lines = [Text.assemble(*_handle(handle), said[0]), *(Text(" " * INDENT) + line for line in said[1:])]
     if handle.row["severity"] != "info":
         lines += [Text(" " * INDENT) + line for line in _sentences(str(handle.row["advice"] or ""), width, "italic")]
@@ -102,7 +102,7 @@ def finding_lines(handle: Handle, width: int, *, local: bool = False) -> list[Te
 def _consequences(handles: Sequence[Handle], width: int, local: bool) -> list[Text]:
     lines = []
     for one in handles:
-        said = _sentences("- " + _told(one.row, local), width)
+        said = _sentences("- " + _dated_sentence(one.row, local), width)
         lines.append(Text.assemble(*_handle(one), said[0]))
         lines += [Text(" " * (INDENT + 2)) + line for line in _sentences(" ".join(map(str, said[1:])), width - 2)]
     return lines
@@ -113,7 +113,7 @@ def _handle(handle: Handle) -> list[Any]:
     return [(f"{handle.number:>3} ", "bold"), (f"{severity:<7}", STYLES.get(severity, ""))]
 
 
-def _told(finding: Mapping[str, Any], local: bool) -> str:
+def _dated_sentence(finding: Mapping[str, Any], local: bool) -> str:
     """The sentence, behind the time of day when it began."""
     at: datetime | None = finding["first_at"]
     if at is None:

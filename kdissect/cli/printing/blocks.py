@@ -83,10 +83,10 @@ class Block(NamedTuple):
     spare: bool = False
     """It takes only room that all others leave when they have their share."""
 
-    def lines(self, shown: int, width: int) -> int:
+    def lines(self, rows: int, width: int) -> int:
         """Lines of a terminal that so many rows take, with the blank line before them and what is said of the rest."""
-        texts = [*self.head, *(line for row in self.rows[:shown] for line in row)]
-        return 1 + sum(max(1, -(-text.cell_len // width)) for text in texts) + (shown < len(self.rows))
+        texts = [*self.head, *(line for row in self.rows[:rows] for line in row)]
+        return 1 + sum(max(1, -(-text.cell_len // width)) for text in texts) + (rows < len(self.rows))
 
     def at_most(self, rows: int, width: int) -> int:
         """So many rows, or all where the line that says what is left out would take as much room as these."""

@@ -12,10 +12,10 @@ from kdissect.escaping import visible
 
 
 class Hushed:
-    """What programs write to standard error that were started while this was entered, for as long as they live.
+    """The standard error of programs that were started while this was entered, for as long as they live.
 
     Lines that begin like one of `noise` are left out. The others are held in `said` until the block has ended, and go
-    to our standard error from then on; where it raised they stay in `said`, for the message about the error.
+    to our standard error from then on. Where the block raised they stay in `said`, for the message about the error.
     """
 
     def __init__(self, noise: Sequence[str]) -> None:
@@ -34,7 +34,7 @@ class Hushed:
         source, sink = os.pipe()
         os.dup2(sink, 2)
         os.close(sink)
-        threading.Thread(target=self._take, args=(source,), daemon=True).start()
+        threading.Thread(target=self._read_lines, args=(source,), daemon=True).start()
         try:
             yield
             with self._lock:
@@ -51,7 +51,7 @@ class Hushed:
         with self._lock:
             self._over = True
 
-    def _take(self, source: int) -> None:
+    def _read_lines(self, source: int) -> None:
         with os.fdopen(source, encoding="utf-8", errors="replace") as lines, contextlib.suppress(OSError):
             for line in lines:
                 if line.startswith(self._noise):

@@ -96,42 +96,42 @@ def _lead(summary: Summary, width: int, local: bool, filtered: bool) -> list[Tex
     return [Text(line, "bold") for line in words.wrapped(said, width)]
 
 
-def shares(made: Sequence[Block], room: int, width: int) -> list[int | None]:
+def shares(blocks: Sequence[Block], room: int, width: int) -> list[int | None]:
     """Rows of each block so that all blocks, their heads and blank lines take at most `room` lines; None leaves a block
     out."""
-    shown: list[int | None] = [None if block.spare else block.at_most(block.share, width) for block in made]
+    shown: list[int | None] = [None if block.spare else block.at_most(block.share, width) for block in blocks]
 
-    def taken() -> int:
-        return sum(block.lines(rows, width) for block, rows in zip(made, shown, strict=True) if rows is not None)
+    def count_lines() -> int:
+        return sum(block.lines(rows, width) for block, rows in zip(blocks, shown, strict=True) if rows is not None)
 
     def fewer(places: list[int]) -> bool:
         """Take a row from the block that has most beyond its least."""
         if not places:
             return False
-        longest = max(places, key=lambda i: made[i].lines(shown[i] or 0, width) - made[i].least)
-        shown[longest] = made[longest].fewer(shown[longest] or 0, width)
+        longest = max(places, key=lambda i: blocks[i].lines(shown[i] or 0, width) - blocks[i].least)
+        shown[longest] = blocks[longest].fewer(shown[longest] or 0, width)
         return True
 
-    while taken() > room and fewer([i for i, rows in enumerate(shown) if (rows or 0) > made[i].least]):
+    while count_lines() > room and fewer([i for i, rows in enumerate(shown) if (rows or 0) > blocks[i].least]):
         pass
-    for i in sorted(range(len(made)), key=lambda i: -made[i].leaves):
-        if taken() <= room or not made[i].leaves:
+    for i in sorted(range(len(blocks)), key=lambda i: -blocks[i].leaves):
+        if count_lines() <= room or not blocks[i].leaves:
             break
         shown[i] = None
-    while taken() > room and fewer([i for i, rows in enumerate(shown) if rows]):
+    while count_lines() > room and fewer([i for i, rows in enumerate(shown) if rows]):
         pass
-    for i, block in enumerate(made):
+    for i, block in enumerate(blocks):
         if block.spare:
             shown[i] = block.at_most(block.share, width)
-            shown[i] = shown[i] if taken() <= room else None
+            shown[i] = shown[i] if count_lines() <= room else None
     grown = True
     while grown:
         grown = False
         for i, rows in enumerate(shown):
-            more = None if rows is None or rows >= made[i].most else made[i].at_most(rows + 1, width)
+            more = None if rows is None or rows >= blocks[i].most else blocks[i].at_most(rows + 1, width)
             if more is not None and more > (rows or 0):
                 shown[i] = more
-                if taken() <= room:
+                if count_lines() <= room:
                     grown = True
                 else:
                     shown[i] = rows

@@ -43,7 +43,7 @@ class Stages:
             self._show(self.line())
 
     def line(self) -> str:
-        """What is going on."""
+        """The line that says what is going on."""
         if self._tracker is None:
             return self.name
         done = total = 0

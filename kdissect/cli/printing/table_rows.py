@@ -47,24 +47,26 @@ LEADING, ALWAYS = 2, 5
 
 
 def choose(
-    table: str, known: Sequence[str], asked: Sequence[str] | None, form: str, output: str | None,
+    table: str, declared: Sequence[str], selected: Sequence[str] | None, form: str, output: str | None,
     where: str | None = None, sort: Sequence[str] | None = None,
 ) -> list[str]:  # fmt: skip
     """The columns to read: those asked for, the telling ones for a terminal, else all. On a terminal, columns that the
     question names and in which its rows differ (`where`, `sort`) come right behind when a row was, so that they fit."""
-    if asked is not None:
-        return list(asked)
+    if selected is not None:
+        return list(selected)
     if form == "table" and output is None and sys.stdout.isatty():
         from kdissect.tables.declaration import TABLES
 
-        shown = list(TABLES[table].shown or known)
-        told = [name for name in _named(table, where, sort) if name in known and name not in shown[:ALWAYS]]
+        shown = list(TABLES[table].shown or declared)
+        told = [
+            name for name in _columns_in_question(table, where, sort) if name in declared and name not in shown[:ALWAYS]
+        ]
         shown = [name for name in shown if name not in told]
         return [*shown[:LEADING], *told, *shown[LEADING:]]
-    return list(known)
+    return list(declared)
 
 
-def _named(table: str, where: str | None, sort: Sequence[str] | None) -> list[str]:
+def _columns_in_question(table: str, where: str | None, sort: Sequence[str] | None) -> list[str]:
     """Columns that a filter and an order speak of, without those that have one value in all rows of the filter."""
     from kdissect.tables.declaration import SCHEMAS
     from kdissect.tables.where import parse
@@ -141,8 +143,8 @@ def _aligned(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[str] | codecs.StreamWriter, width: int | None,
     growing: bool = False,
 ) -> None:  # fmt: skip
-    """Rows under their titles; with a width, in as many lines as the text that tells most needs (`PROSE`), other
-    columns cut to `WIDEST`, and without those that do not fit or hold nothing."""
+    """Rows under their titles. With a width a row takes as many lines as its sentence needs (`PROSE`). Other columns
+    are cut to `WIDEST` then, and those that do not fit or hold nothing are left out."""
     source = iter(batches)
     first: list[pa.RecordBatch] = []
     names = schema.names
@@ -170,7 +172,7 @@ def _aligned(
             longest, widths[prose] = widths[prose], min(widths[prose], PROSE_LEAST)
         kept = _fitting(widths, kept, right, prose, width)
         if prose is not None:
-            widths[prose] = max(LEAST_PROSE, min(longest, widths[prose] + width - _taken(widths, kept)))
+            widths[prose] = max(LEAST_PROSE, min(longest, widths[prose] + width - _line_width(widths, kept)))
     else:
         widths = [max([len(name), *(len(row[i]) for row in sample)]) for i, name in enumerate(names)]
     if len(kept) < len(names):
@@ -178,18 +180,18 @@ def _aligned(
 
     def line(row: Sequence[str]) -> str:
         if prose is None or width is None or len(row[prose]) <= widths[prose]:
-            return one(row)
+            return format_row(row)
         texts = words.wrapped(row[prose], widths[prose])
         rest = [""] * len(row)
         lines = [[*row[:prose], texts[0], *row[prose + 1 :]]]
         lines += [[*rest[:prose], text, *rest[prose + 1 :]] for text in texts[1:]]
-        return "".join(one(cells) for cells in lines)
+        return "".join(format_row(cells) for cells in lines)
 
-    def one(row: Sequence[str]) -> str:
+    def format_row(row: Sequence[str]) -> str:
         cells = [pad(row[i] if width is None else fit(row[i], widths[i]), widths[i], right=right[i]) for i in kept]
         return (" " * GAP).join(cells).rstrip() + "\n"
 
-    stream.write(one(names))
+    stream.write(format_row(names))
     for batch in itertools.chain(first, source):
         if width is None:
             for first_row in range(0, batch.num_rows, LINES):
@@ -212,11 +214,11 @@ def _padded(texts: Sequence[str], cells: int, right: bool) -> list[str]:
 
 
 def _cut_ids(
-    names: Sequence[str], kept: Sequence[int], sample: Sequence[Sequence[str]]
+    names: Sequence[str], columns: Sequence[int], sample: Sequence[Sequence[str]]
 ) -> Callable[[Sequence[str]], Sequence[str]]:
     """Shortens ids of connections and exchanges to `DIGITS` digits, where these tell those of the sample apart; every
     command takes a unique beginning."""
-    places = [i for i in kept if names[i].endswith(("exchange_id", "connection_id"))]
+    places = [i for i in columns if names[i].endswith(("exchange_id", "connection_id"))]
     ids = {row[i].partition(":")[0] for row in sample for i in places} - {UNKNOWN}
     if len({one[:DIGITS] for one in ids}) < len(ids) or len(sample) >= SAMPLE:
         return list
@@ -238,7 +240,7 @@ def _fitting(
     find room where one before did not. `widths` become those of cut texts."""
     kept = [places[0] if prose is None else prose]
     for i in places:
-        room = width - _taken(widths, kept) - GAP
+        room = width - _line_width(widths, kept) - GAP
         if i in kept:
             continue
         if widths[i] > room >= SQUEEZED and not right[i]:
@@ -248,8 +250,8 @@ def _fitting(
     return sorted(kept)
 
 
-def _taken(widths: Sequence[int], kept: Sequence[int]) -> int:
-    return sum(widths[i] for i in kept) + GAP * (len(kept) - 1)
+def _line_width(widths: Sequence[int], columns: Sequence[int]) -> int:
+    return sum(widths[i] for i in columns) + GAP * (len(columns) - 1)
 
 
 def _one_day(batches: Sequence[pa.RecordBatch]) -> bool:
@@ -296,7 +298,7 @@ def _texts(column: pa.Array, short: bool = False) -> list[str]:
     if pa.types.is_floating(kind):
         return [UNKNOWN if v is None else f"{v:.3f}" for v in values]
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return [UNKNOWN if v is None else _shown(v) for v in values]
+        return [UNKNOWN if v is None else _cut_bytes(v) for v in values]
     if pa.types.is_nested(kind):
         import json
 
@@ -307,7 +309,7 @@ def _texts(column: pa.Array, short: bool = False) -> list[str]:
     return [UNKNOWN if v is None else visible(str(v)) for v in values]
 
 
-def _shown(value: bytes) -> str:
+def _cut_bytes(value: bytes) -> str:
     if len(value) <= SHOWN:
         return visible(_bytes(value))
     return f"{visible(_bytes(value[:SHOWN]))}… ({len(value)} bytes)"

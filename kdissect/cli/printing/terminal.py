@@ -63,8 +63,8 @@ def _size() -> tuple[int, int]:
 
 
 def console(stream: IO[str] | None = None) -> Console:
-    """A console on a stream (standard output by default) that wraps nothing, guesses nothing about the text, and shows
-    control characters instead of sending them; under NO_COLOR it sends none of its own."""
+    """A console on a stream (standard output by default) that wraps nothing and guesses nothing about the text. It
+    shows control characters instead of sending them; under NO_COLOR it sends none of its own."""
     from rich.console import Console
 
     class Output(Console):
@@ -72,7 +72,7 @@ def console(stream: IO[str] | None = None) -> Console:
             raise  # where rich would end the program
 
         def print(self, *objects: Any, **options: Any) -> None:
-            super().print(*map(_shown, objects), **options)
+            super().print(*map(_escape_line, objects), **options)
 
     return Output(
         file=stream or sys.stdout, width=width(), highlight=False, markup=False, emoji=False, soft_wrap=True,
@@ -80,7 +80,7 @@ def console(stream: IO[str] | None = None) -> Console:
     )  # fmt: skip
 
 
-def _shown(value: Any) -> Any:
+def _escape_line(value: Any) -> Any:
     """A line with what is not to be sent escaped, its styles kept."""
     from rich.text import Text
 
@@ -202,15 +202,15 @@ def page(lines: Iterable[Text]) -> None:
             shown.print(line)
 
 
-def put(lines: Iterable[str | Text]) -> None:
+def print_plain(lines: Iterable[str | Text]) -> None:
     """Plain lines on standard output."""
     sys.stdout.write("".join(f"{visible(str(line))}\n" for line in lines))
 
 
-def refuse_binary(what: str) -> None:
+def refuse_binary(subject: str) -> None:
     """Raise UsageError where standard output is a terminal and `what` (a format, a capture) is not for one."""
     if sys.stdout.isatty():
-        raise UsageError(f"{what} is not written to a terminal: -o FILE, or a pipe")
+        raise UsageError(f"{subject} is not written to a terminal: -o FILE, or a pipe")
 
 
 def ascii_only(stream: IO[str] | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""What `--timings` says."""
+"""The lines of `--timings`."""
 
 from __future__ import annotations
 

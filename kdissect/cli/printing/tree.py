@@ -26,19 +26,19 @@ HEADER = "header."
 """Paths of a header's fields have this; they stand beside those of the body."""
 
 
-def render(shown: Shown, width: int, *, local: bool = False) -> Iterator[Text]:
+def render(view: Shown, width: int, *, local: bool = False) -> Iterator[Text]:
     """Lines of one exchange: what it is, its times, then both messages byte by byte."""
-    row = shown.exchange
+    row = view.exchange
     version = "" if row["api_version"] is None else f" v{row['api_version']}"
     yield Text(f"{row['exchange_id']}  {row['api']}{version}  {row['status']}", "bold")
-    for label, value in _facts(row, shown.owners, local):
+    for label, value in _facts(row, view.owners, local):
         for i, line in enumerate(words.wrapped(value, width - INDENT)):
             yield Text.assemble((f"  {'' if i else label:<12}", "dim"), line)
-    for note in shown.notes:
+    for note in view.notes:
         yield Text.assemble(("  note        ", "dim"), note)
     for side, explained, data in (
-        ("Request", shown.request, shown.request_data),
-        ("Response", shown.response, shown.response_data),
+        ("Request", view.request, view.request_data),
+        ("Response", view.response, view.response_data),
     ):
         yield Text()
         if explained is None:
@@ -46,8 +46,8 @@ def render(shown: Shown, width: int, *, local: bool = False) -> Iterator[Text]:
             continue
         yield Text(f"{side}, {words.number_of(len(data), 'byte')}", "bold")
         yield from _message(explained, data, width)
-        if side == "Request" and shown.implied is not None and shown.session is not None:
-            yield from _implied(shown.session, shown.implied, width)
+        if side == "Request" and view.implied is not None and view.session is not None:
+            yield from _implied(view.session, view.implied, width)
 
 
 def _implied(session: Mapping[str, Any], partitions: pa.Table, width: int) -> Iterator[Text]:

@@ -109,12 +109,12 @@ def _hops(row: Mapping[str, Any], exchanges: Mapping[str, Mapping[str, Any]], wi
     yield from gridded(headers, lines, width, titles=False)
 
 
-def _bar(begin: float, took: float, whole: float) -> str:
+def _bar(begin: float, took: float, total: float) -> str:
     """The stretch on the axis, one cell at least."""
-    if whole <= 0:
+    if total <= 0:
         return ""
-    first = min(int(begin / whole * AXIS), AXIS - 1)
-    last = max(first + 1, min(round((begin + took) / whole * AXIS), AXIS))
+    first = min(int(begin / total * AXIS), AXIS - 1)
+    last = max(first + 1, min(round((begin + took) / total * AXIS), AXIS))
     return " " * first + "█" * (last - first) + " " * (AXIS - last)
 
 

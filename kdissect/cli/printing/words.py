@@ -114,8 +114,8 @@ WORDS = re.compile(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\])+")
 def command_lines(command: str, cells: int, indent: int = 0) -> list[str]:
     """A command in lines of at most so many characters, which a shell reads as one when they are pasted.
 
-    Lines break between words behind a backslash. A longer word breaks inside, outside of single quotes, where a
-    backslash at the end of a line is no part of it; the rest of such a word begins the next line.
+    Lines break between words behind a backslash. A longer word breaks inside, outside of single quotes: there a
+    backslash at the end of a line is no part of it. The rest of such a word begins the next line.
     """
     lines, line = [], " " * indent
     for word in WORDS.findall(visible(command)):

@@ -57,7 +57,7 @@ def sql(
     if not captures:
         raise click.UsageError('say what to ask: kdissect sql CAPTURE "select ..."')
     table_rows.refuse_binary(written_as(form, output), output)
-    opened = open_capture(captures[:-1], demo=demo, whole=True, **settings)
+    opened = open_capture(captures[:-1], demo=demo, must_fit=True, **settings)
     opened.not_input(output)
     asked = answer(opened, captures[-1], memory=settings["memory"], seconds=time_limit, files=allow_files)
     with scratch(), asked as (schema, batches):
@@ -71,8 +71,8 @@ def answer(
     """The result of a query, as batches that are valid inside the `with`. `memory`, `seconds`, `files`: as in
     `SealedDatabase`.
 
-    Raises UsageError for what DuckDB says of a query that it cannot run and for tables that do not exist, JobFailed
-    for a query that takes too much time or memory and for a table that is not whole.
+    Raises UsageError, with DuckDB's words, for a query that it cannot run, and for tables that do not exist. Raises
+    JobFailed for a query that takes too much time or memory and for a table that is not whole.
     """
     from kdissect.cli.subcommands.sealed_database import SealedDatabase
     from kdissect.engine.bounds.spare_memory import Spare

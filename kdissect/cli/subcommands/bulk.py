@@ -164,7 +164,7 @@ def spark(
 
 
 class Lines(logging.Handler):
-    """What is logged, on standard error, as everything else that is said there."""
+    """Logged lines on standard error, in the form of the others there."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """One line."""

@@ -67,13 +67,13 @@ def stream(
             raise click.UsageError("say whose conversation: a connection's id, --client, --group or --transactional-id")
         connection = words_given.pop().partition(":")[0].lower()
     opened = open_capture(words_given, demo=demo, client=client, **settings)
-    rows, told = conversation(opened, connection, group, transactional)
+    rows, gists = conversation(opened, connection, group, transactional)
     if not rows:
         raise UsageError(_none_found(capture_clients(opened), client, connection, group))
     shown = rows if limit is None else rows[:limit]
     drawn = len(shown) <= DRAWN if draw is None else draw
     show = drawing if drawn else listing
-    lines = show(shown, told, terminal.row_width(), local=local, short=terminal.short_rows())
+    lines = show(shown, gists, terminal.row_width(), local=local, short=terminal.short_rows())
     if transactional is not None:
         lines = [*transactions(opened, transactional, terminal.row_width(), local=local), Text(), *lines]
     if len(rows) > len(shown):
@@ -175,18 +175,20 @@ def capture_clients(capture: Capture) -> list[str]:
     return sorted({str(name) for name in names if name is not None})
 
 
-def _none_found(known: Sequence[str], client: Sequence[str], connection: str | None, group: str | None) -> str:
+def _none_found(clients: Sequence[str], client: Sequence[str], connection: str | None, group: str | None) -> str:
     """Why there is no conversation, and which clients there are."""
     if connection is not None:
         asked = f"connection {connection!r} has"
     else:
         asked = f"group {group!r} has" if group is not None else f"client {', '.join(map(repr, client))} has"
-    some = ", ".join(map(visible, known[:NAMED])) + (f" and {len(known) - NAMED} more" if len(known) > NAMED else "")
-    return f"{asked} no exchange in this capture" + (f" (clients: {some})" if known else "")
+    some = ", ".join(map(visible, clients[:NAMED])) + (
+        f" and {len(clients) - NAMED} more" if len(clients) > NAMED else ""
+    )
+    return f"{asked} no exchange in this capture" + (f" (clients: {some})" if clients else "")
 
 
 def listing(
-    rows: Sequence[Mapping[str, Any]], told: Mapping[str, str], width: int, *, local: bool = False, short: bool = True
+    rows: Sequence[Mapping[str, Any]], gists: Mapping[str, str], width: int, *, local: bool = False, short: bool = True
 ) -> list[Text]:
     """A line an exchange; `short`: of its id as much as eyes need."""
     from rich.text import Text
@@ -209,7 +211,7 @@ def listing(
             whose(row),
             _outcome(row),
             _id(row, short),
-            fit(told.get(row["exchange_id"], ""), room),
+            fit(gists.get(row["exchange_id"], ""), room),
         ]
         for row in rows
     ]
@@ -218,7 +220,7 @@ def listing(
 
 
 def drawing(
-    rows: Sequence[Mapping[str, Any]], told: Mapping[str, str], width: int, *, local: bool = False, short: bool = True
+    rows: Sequence[Mapping[str, Any]], gists: Mapping[str, str], width: int, *, local: bool = False, short: bool = True
 ) -> list[Text]:
     """Client, network and broker side by side: an arrow for each message, what took the time between them; `short`: of
     an exchange's id as much as eyes need."""
@@ -232,7 +234,7 @@ def drawing(
     lines = [Text(f"{'':<12}  {'client':<{lane - 2}}broker", "bold")]
     events: list[tuple[Any, int, Text]] = []
     for n, row in enumerate(rows):
-        gist = told.get(row["exchange_id"], "")
+        gist = gists.get(row["exchange_id"], "")
         label = fit(_api(row), lane - 8)
         ask = f"|-- {label} " + "-" * (lane - 7 - len(label)) + ">|"
         who = f"  {_id(row, short)}  {_name(row['client_id'])} to {row['broker'] or '?'}"

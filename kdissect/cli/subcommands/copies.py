@@ -110,7 +110,7 @@ def redact(
         raise UsageError("redact takes either -o FILE or --check")
     capture = open_capture(captures, demo=demo, **settings)
     if check:
-        _check(capture.check(None if names is None else _stand_ins(names, there=True)), names)
+        _check(capture.check(None if names is None else _stand_ins(names, required=True)), names)
         return
     target, name = _target(output or STDIN)
     words = None if names is None else _stand_ins(names)
@@ -145,14 +145,14 @@ def redact(
         terminal.say(f"{number_of(written.lost, 'message')} could not be put together and were blanked")
 
 
-def _stand_ins(path: str, there: bool = False) -> StandIns:
-    """Those of a key file; new ones where there is none, and none has to be there."""
+def _stand_ins(path: str, required: bool = False) -> StandIns:
+    """The stand-ins of a key file; new ones where no file is there, unless it is `required`."""
     from kdissect.rewriting.standins import StandIns
 
     try:
         return StandIns.loads(Path(path).read_bytes())
     except FileNotFoundError:
-        if there:
+        if required:
             raise UsageError(f"{path}: no such key file") from None
         try:  # for its owner only; and what cannot be written is known before anything is
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -169,9 +169,9 @@ def _stand_ins(path: str, there: bool = False) -> StandIns:
 
 def _check(checked: Checked, names: str | None) -> None:
     """Say what was found; ends with code 1 where something was."""
-    terminal.put(f"frame {left.frame}: {left.text}" for left in checked.found)
+    terminal.print_plain(f"frame {left.frame}: {left.text}" for left in checked.found)
     for stays in (False, True):
-        terminal.put(
+        terminal.print_plain(
             f"frame {one.frame}: {one.text} ({'may stay: ' if stays else ''}{one.what}, {number_of(one.count, 'time')})"
             for one in checked.texts
             if one.stays == stays

@@ -20,7 +20,7 @@ def man(context: click.Context) -> None:
     """
     parent = context.find_root().command
     assert isinstance(parent, click.Group)
-    terminal.put(page(parent, "kdissect", "CAPTURE..."))
+    terminal.print_plain(page(parent, "kdissect", "CAPTURE..."))
 
 
 def page(program: click.Group, name: str, nameless: str) -> Iterator[str]:

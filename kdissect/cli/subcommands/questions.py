@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from kdissect.cli.opening import STDIN, named, open_capture
+from kdissect.cli.opening import STDIN, name_captures, open_capture
 from kdissect.cli.options import (
     capture_arguments,
     comma_list,
@@ -53,12 +53,14 @@ def show(
     if exchange_id is None and frame is None:
         from kdissect.cli.subcommands.evidence.everyday_questions import print_slowest
 
-        terminal.page(print_slowest(capture, named(wanted, demo), terminal.row_width(), local=local))
+        terminal.page(print_slowest(capture, name_captures(wanted, demo), terminal.row_width(), local=local))
         return
     if wireshark:
         from kdissect.cli.wireshark_hints import lines
 
-        terminal.put(line for shown in capture.show(exchange_id, frame) for line in lines(capture, shown.exchange))
+        terminal.print_plain(
+            line for shown in capture.show(exchange_id, frame) for line in lines(capture, shown.exchange)
+        )
         return
     from kdissect.cli.answers import show_exchange
 
@@ -119,7 +121,7 @@ def timeline(captures: tuple[str, ...], demo: bool, local: bool, **settings: Any
     """
     from kdissect.cli.answers import print_timeline
 
-    print_timeline(open_capture(captures, demo=demo, **settings), named(captures, demo), local)
+    print_timeline(open_capture(captures, demo=demo, **settings), name_captures(captures, demo), local)
 
 
 @click.command(short_help="Latencies by API, client, broker, topic, over time.")

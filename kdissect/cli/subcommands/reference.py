@@ -14,7 +14,7 @@ def schema(words: tuple[str, ...], diff: bool) -> None:
     """Print the layout of messages on the wire; without an API, all APIs with their versions."""
     from kdissect.cli.subcommands.layouts import difference, layout
 
-    terminal.put(difference(words) if diff else layout(words))
+    terminal.print_plain(difference(words) if diff else layout(words))
 
 
 @click.command(short_help="The tables and their columns.")
@@ -27,10 +27,12 @@ def tables(name: str | None) -> None:
     from kdissect.tables import declaration
 
     if name is not None:
-        terminal.put(declaration.doc(name).split("\n"))
+        terminal.print_plain(declaration.doc(name).split("\n"))
         return
     width = max(map(len, declaration.TABLES))
-    terminal.put([f"{table.name:<{width}}  {declaration.row_text(table)}" for table in declaration.TABLES.values()])
+    terminal.print_plain(
+        [f"{table.name:<{width}}  {declaration.row_text(table)}" for table in declaration.TABLES.values()]
+    )
 
 
 @click.command(short_help="Completion for bash, zsh or fish.")
@@ -44,4 +46,4 @@ def completion(shell: str) -> None:
     made = get_completion_class(shell)
     if made is None:
         raise click.UsageError(f"no completion for {shell}")
-    terminal.put(made(main, {}, PROGRAM, COMPLETION).source().split("\n"))
+    terminal.print_plain(made(main, {}, PROGRAM, COMPLETION).source().split("\n"))

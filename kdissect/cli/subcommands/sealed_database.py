@@ -84,9 +84,9 @@ class SealedDatabase:
     ) -> None:
         self._connection.close()
 
-    def tables_of(self, query: str, known: Collection[str]) -> list[str]:
-        """The names of tables that a query reads, in lower case and in order: `known` ones and those that DuckDB would
-        not find. A query that DuckDB cannot bind without the tables gives those that it may read."""
+    def tables_of(self, query: str, tables: Collection[str]) -> list[str]:
+        """The names of tables that a query reads, in lower case and in order: those of `tables`, and those that DuckDB
+        would not find. A query that DuckDB cannot bind without the tables gives those that it may read."""
         with self._working():
             kinds = [statement.type.name for statement in self._connection.extract_statements(query)]
         if "LOAD" in kinds:
@@ -95,13 +95,13 @@ class SealedDatabase:
             with self._limited():
                 found = self._connection.get_table_names(query)
         except self._error as error:
-            standing = {name for name in known if re.search(rf"{TABLE_PLACE}{name}\b", query, re.IGNORECASE)}
+            standing = {name for name in tables if re.search(rf"{TABLE_PLACE}{name}\b", query, re.IGNORECASE)}
             if not standing:
                 raise self._failure(error) from None
             return sorted(standing)
         if self._files:
-            found = {name for name in found if name.lower() in known or re.fullmatch(r"\w+", name)}
-        return sorted({name.lower() if name.lower() in known else name for name in found})
+            found = {name for name in found if name.lower() in tables or re.fullmatch(r"\w+", name)}
+        return sorted({name.lower() if name.lower() in tables else name for name in found})
 
     def show(self, names: Iterable[str]) -> None:
         """Make the files `NAME.parquet` of the folder tables of these names."""

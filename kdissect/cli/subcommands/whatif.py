@@ -73,7 +73,8 @@ def fetched(rows: Sequence[Mapping[str, Any]], width: int, top: int) -> list[Tex
     cells = [
         [_client(row), visible(row["broker"] or words.UNKNOWN), words.milliseconds(float(row["max_wait_ms"])),
          words.size(row["min_bytes"]),
-         *(words.count(row[name]) for name in ("fetches", "fetches_then", "empty", "empty_then")), *_later(row)]
+         *(words.count(row[name]) for name in ("fetches", "fetches_then", "empty", "empty_then")),
+         *_later_quantiles(row)]
         for row in rows[:top]
     ]  # fmt: skip
     return [Text(head, "bold"), *grid(headers, cells, width), *_more(len(rows) - top)]
@@ -94,7 +95,7 @@ def batched(rows: Sequence[Mapping[str, Any]], width: int, top: int) -> list[Tex
         [_client(row), visible(row["broker"] or words.UNKNOWN),
          words.UNKNOWN if row["records"] is None else words.count(row["records"]),
          *(words.count(row[name]) for name in ("batches", "batches_then")),
-         words.count(row["one_by_one"]) if row["one_by_one"] else "", *_later(row)]
+         words.count(row["one_by_one"]) if row["one_by_one"] else "", *_later_quantiles(row)]
         for row in rows[:top]
     ]  # fmt: skip
     return [Text(head, "bold"), *grid(headers, cells, width), *_more(len(rows) - top)]
@@ -104,7 +105,7 @@ def _client(row: Mapping[str, Any]) -> str:
     return "(none)" if row["client_id"] is None else visible(row["client_id"]) or '""'
 
 
-def _later(row: Mapping[str, Any]) -> list[str]:
+def _later_quantiles(row: Mapping[str, Any]) -> list[str]:
     return ["" if row[name] is None else words.milliseconds(row[name]) for name in ("later_p50_ms", "later_max_ms")]
 
 

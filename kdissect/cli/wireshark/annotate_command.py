@@ -26,7 +26,7 @@ def annotate(captures: tuple[str, ...], demo: bool, output: str, macros: str | N
     """Write a copy of a capture, as pcapng, whose packets carry comments that any Wireshark shows.
 
     The comment on the packet that completes a request or response has its exchange, its latency and whose time that
-    was. It says why the broker answered when it did, and has its error and the findings that rest on it. The packets
+    was. It has the reason why the broker answered when it did, its error, and the findings that rest on it. The packets
     themselves are those of the capture, credentials included.
     """
     from kdissect.arrays.lean_arrow import load_arrow_alone

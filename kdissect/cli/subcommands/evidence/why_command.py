@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.opening import named, open_capture
+from kdissect.cli.opening import name_captures, open_capture
 from kdissect.cli.options import (
     capture_arguments,
     output_options,
@@ -53,7 +53,7 @@ def why(
     if number is None and (rows or command or form is not None or output is not None):
         raise click.UsageError("say which finding: kdissect why CAPTURE N")
     capture = open_capture(given, demo=demo, **settings)
-    target = named(given, demo)
+    target = name_captures(given, demo)
     handles = capture.analysis.numbered_findings()
     if number is None or not handles:
         from rich.text import Text
@@ -84,7 +84,7 @@ def _show(
     if command:
         from kdissect.cli.printing.next_steps import evidence
 
-        terminal.put([evidence(finding, target)])
+        terminal.print_plain([evidence(finding, target)])
     elif rows:
         from kdissect.cli import answers
         from kdissect.cli.opening import small

@@ -33,8 +33,8 @@ def render(
     """The finding, its stretch of time, its proof, what was ruled out, what to do, the capture
     that would settle the cause, `command`, which gives all rows (empty: none).
 
-    At most `lines` (None: any number): blank lines go first, then the capture, what to do, lanes that are not always
-    there, what was ruled out last, and the end of a long sentence.
+    At most `lines` (None: any number) are left. Blank lines go first, then the capture, then what to do, then lanes
+    that are not always there. The causes that were ruled out and the end of a long sentence go last.
     """
     finding = explained.finding
     head = headline_lines(handle, width, local=local)
@@ -65,7 +65,7 @@ def render(
 
 
 def _ruled_out(reasons: Sequence[str], width: int) -> list[Text]:
-    """What was ruled out, and by what; all lines but the first are indented."""
+    """Lines of other causes that were ruled out, and by what; all but the first are indented."""
     lines: list[str] = []
     for reason in reasons:
         lines += words.wrapped(reason if lines else f"Ruled out: {reason}", width - len(INDENT))
@@ -78,7 +78,7 @@ def rows_command(target: Sequence[str], number: int) -> str:
 
 
 def _next_capture(finding: Mapping[str, Any], width: int) -> list[Text]:
-    """Which further capture would settle the cause, as a command to paste; nothing where the cause is sure."""
+    """The command of a further capture that would settle the cause; nothing where the cause is sure."""
     if not finding["next_capture"]:
         return []
     sure = "likely, not proved" if finding["certainty"] == "likely" else "not known"
