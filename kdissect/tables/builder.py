@@ -39,7 +39,7 @@ from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, schema_of
-from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TEXT, UNSEEN_KEY, By, Gathering, Path
+from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TEXT, TEXTS, UNSEEN_KEY, By, Gathering, Path
 from kdissect.tables.host_names import HostNames
 from kdissect.tables.identity import SEPARATOR, Directory, written_out
 from kdissect.tables.leaders import Leaders
@@ -234,7 +234,7 @@ class TableBuilder:
             extra += ["topic", "topic_id"]
         if "topic" in columns and "topic_id" in SCHEMAS[name].names:
             extra.append("topic_id")
-        if any(one in columns for one in ("topic", "replicas", "assigned_partitions")):
+        if any(one in columns for one in ("topic", "topics", "replicas", "assigned_partitions")):
             extra.append("cluster")  # topics have names within their cluster
         if name == "connections" and "group_id" in columns:
             extra += ["capture", "client_ip", "client_id"]  # by which groups of other connections are known
@@ -517,6 +517,8 @@ class TableBuilder:
                 values = self.hosts.resolve(values)
             elif column == "replicas":
                 values = self.topics.resolve_replicas(table["topic"], table["topic_id"], cluster)
+            elif declared.type == TEXTS:
+                values = self.topics.resolve_lists(values, cluster)
             elif declared.type != TEXT:
                 values = self.topics.resolve_assignments(values, cluster)
             elif "topic_id" in names:

@@ -13,6 +13,7 @@ from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, optional, pick
 from kdissect.tables.table_block import Block, Column, Rows, code, count, elapsed, instant, milliseconds
+from kdissect.tables.topic_lists import topic_lists
 
 FETCH = 1
 METADATA_TOPIC = "__cluster_metadata"
@@ -75,6 +76,11 @@ def fetches(block: Block) -> Rows:
         "session_epoch": ask("session_epoch", CODE),
         "response_session_id": lambda: pick(response.column("session_id", CODE), given),
         "request_kind": lambda: request_kinds(request, asked, np.asarray(done.api_version[rows])),
+        "topics": lambda: topic_lists(
+            [request.each("topics"), request.each("forgotten_topics_data"), response.each("responses")],
+            [asked, asked, given],
+            "topic",
+        ),
         "partitions_sent": per(request.each("topics").each("partitions"), asked),
         "partitions_forgotten": per(request.each("forgotten_topics_data").each("partitions"), asked),
         "partitions_returned": per(returned, given),

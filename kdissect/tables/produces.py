@@ -19,6 +19,7 @@ from kdissect.tables.nest import Int64s, numbers, optional, pick
 from kdissect.tables.partitions import keys, locate, side
 from kdissect.tables.table_block import Block, Column, Rows, code, count, elapsed, instant, milliseconds
 from kdissect.tables.timestamps import kafka_time
+from kdissect.tables.topic_lists import topic_lists
 
 PRODUCE = 0
 
@@ -71,6 +72,7 @@ def produces(block: Block) -> Rows:
         "requested_at": lambda: instant(done.request_first[rows]),
         "request_last_at": lambda: instant(done.request_last[rows]),
         "response_first_at": lambda: instant(done.response_first[rows]),
+        "topics": lambda: topic_lists([request.each("topic_data"), response.each("responses")], [asked, given], "name"),
         "partitions": lambda: summed(sent.body, np.ones(len(sent), np.int64), asked),
         "partitions_with_error": lambda: summed(told.body, (told.ints("error_code", 0) != 0).astype(np.int64), given),
         "batches": counted(0),

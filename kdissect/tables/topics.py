@@ -21,10 +21,11 @@ from kdissect.tables.apinames import api_name
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clusters import answered_clusters
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import ASSIGNMENT, CODE, COUNT, TEXT
+from kdissect.tables.declaration.model import ASSIGNMENT, CODE, COUNT, TEXT, TEXTS
 from kdissect.tables.identity import ZERO_ID
 from kdissect.tables.nest import Int64s, Level, lengths, numbers
 from kdissect.tables.table_block import Block, instant
+from kdissect.tables.topic_lists import MARKED_ID
 
 
 class Source(NamedTuple):
@@ -304,6 +305,25 @@ class Topics:
                 else chunk
             )
         return pa.chunked_array(chunks, ASSIGNMENT)
+
+    def resolve_lists(self, column: pa.ChunkedArray, cluster: pa.ChunkedArray | None = None) -> pa.ChunkedArray:
+        """A column of lists (`topic_lists`) with names in place of topic ids, ids where none is known now. `cluster`:
+        resolved, of each row."""
+        chunks = []
+        at = 0
+        for chunk in column.chunks:
+            values, own = chunk.flatten(), None
+            marked = pc.match_substring_regex(values, MARKED_ID)
+            if pc.any(marked).as_py():
+                if cluster is not None:
+                    own = _together(cluster.slice(at, len(chunk))).take(pc.list_parent_indices(chunk))
+                ids = pc.if_else(marked, pc.utf8_slice_codeunits(values, 1), None)
+                names = pc.coalesce(self.resolve(pc.if_else(marked, None, values), ids, own), ids)
+                offsets = np.concatenate([[0], np.cumsum(lengths(chunk))]).astype(np.int32)
+                chunk = pa.ListArray.from_arrays(pa.array(offsets), names, type=TEXTS, mask=chunk.is_null())
+            chunks.append(chunk)
+            at += len(chunk)
+        return pa.chunked_array(chunks, TEXTS)
 
     def table(self) -> pa.Table:
         """The `topics` table, in order of first appearance. Names with an id known for them have no row of their

@@ -52,8 +52,8 @@ def test_views_and_the_dashboard(spark: Any, captures: Path) -> None:
 
 QUERIED = ("k4_session_eviction", "k4_fetch_sessions_raw", "k4_transactions", "base")
 READ = (
-    "exchanges", "connections", "fetches", "fetch_partitions", "produce_partitions", "fetch_sessions", "list_offsets",
-    "producer_ids", "offset_commits", "deliveries", "transactions", "findings",
+    "exchanges", "connections", "fetches", "produces", "fetch_sessions", "list_offsets", "producer_ids",
+    "offset_commits", "deliveries", "transactions", "findings",
 )  # fmt: skip
 
 
@@ -69,7 +69,9 @@ def test_ten_queries_to_begin_with(spark: Any, captures: Path, tmp_path: Path) -
     )
     local = kdissect.open(paths).tables(READ)
     rows = {name: table.to_pylist() for name, table in local.items()}
-    assert {row["topic"] for row in latency} >= {row["topic"] for row in rows["deliveries"]}
+    assert {row["topic"] for row in latency} >= {row["topic"] or row["topic_id"] for row in rows["deliveries"]}
+    timed = [row for name in ("fetches", "produces") for row in rows[name] if row["latency_ms"] is not None]
+    assert sum(row["exchanges"] for row in latency) == sum(len(row["topics"] or ()) for row in timed)
     evicted = Counter(row["broker"] for row in rows["fetch_sessions"] if row["end_reason"] == "evicted")
     assert [(row["broker"], row["evicted"], row["caused_by"]) for row in evictions] == [
         ("1", evicted["1"], "raw-evict-more")

@@ -117,6 +117,7 @@ def test_wire_columns_of_a_fetch():
         "session_epoch": 3,
         "request_kind": "incremental",
         "response_session_id": 77,
+        "topics": ["a", "b", "c"],
         "partitions_sent": 3,
         "partitions_forgotten": 2,
         "partitions_returned": 2,
@@ -252,6 +253,39 @@ def test_topic_ids_become_names_told_later():
         (TOPIC_ID, "orders", 3, "Metadata"),
         (OTHER_ID, None, None, "Fetch"),
     ]
+
+
+def test_topics_of_a_fetch_by_name_and_by_id():
+    """Names that are told later stand in place of ids, in lists that were cut, too; ids that none names stay."""
+    builder = TableBuilder(connections(), {"fetches": ["topics"], "topics": None})
+    fed = builder.feed(
+        completed(
+            answered(0),
+            answered(1, api_version=13),
+            answered(2, api_version=13),
+            answered(3),
+            answered(4),
+            messages={
+                (1, 0): {
+                    1: request([(OTHER_ID, [part(1)])], (7, 3), [(TOPIC_ID, [0])], by_id=True),
+                    2: request([], (7, 4), by_id=True),
+                    3: request([("a", [part(0)]), ("a", [part(1)]), (TOPIC_ID, [])], forgotten=[("b", [])]),
+                },
+                (1, 1): {
+                    1: response([(TOPIC_ID, [back(0)]), (OTHER_ID, [back(1)])], by_id=True),
+                    2: response([], by_id=True),
+                    4: response([("c", [back(0)])]),
+                },
+            },
+        )
+    )["fetches"]
+    told = {"topics": [{"name": "orders", "topic_id": TOPIC_ID, "partitions": [{"error_code": 0}]}]}
+    before = builder.resolved("fetches", fed).column("topics").to_pylist()
+    builder.feed(completed(answered(5, api_key=3), messages={(3, 1): {0: told}}))
+    expected = [None, [OTHER_ID, "orders"], [], ["a", TOPIC_ID, "b"], ["c"]]
+    assert before == [None, [OTHER_ID, TOPIC_ID], [], ["a", TOPIC_ID, "b"], ["c"]]
+    assert builder.finished("fetches", [fed])["topics"].to_pylist() == expected
+    assert builder.finished("fetches", [fed.slice(1, 3)])["topics"].to_pylist() == expected[1:4]
 
 
 def test_a_partition_named_twice_pairs_in_turn():

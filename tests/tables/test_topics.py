@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 
+import kdissect
 from kdissect.tables.topics import Topics
 
 METADATA, UPDATE, FETCH = 3, 6, 1
@@ -38,3 +40,20 @@ def test_parts_that_are_merged_know_the_same(cut: int) -> None:
         one, other = learnt(order[:cut]), learnt(order[cut:])
         one.merge(other)
         assert one.table().equals(learnt(everything).table())
+
+
+@pytest.mark.parametrize("name", ["base.pcap", "k4_transactions.pcap", "era_0_8_2.pcap", "k4_java_classic.pcap"])
+def test_the_topics_of_exchanges_are_those_of_their_partitions(captures: Path, name: str) -> None:
+    """Kafka's clients name no topic without a partition of it."""
+    tables = kdissect.open(captures / name).tables(["fetches", "fetch_partitions", "produces", "produce_partitions"])
+    named = 0
+    for table, partitions in (("fetches", "fetch_partitions"), ("produces", "produce_partitions")):
+        expected: dict[str, set[str]] = {}
+        for row in tables[partitions].to_pylist():
+            expected.setdefault(row["exchange_id"], set()).add(row["topic"] or row["topic_id"])
+        for row in tables[table].to_pylist():
+            found = row["topics"]
+            assert len(set(found or ())) == len(found or ())
+            assert set(found or ()) == expected.get(row["exchange_id"], set())
+            named += len(found or ())
+    assert named > 10

@@ -63,6 +63,13 @@ FETCHES = table(
     Column("session_outcome", m.TEXT, "created, refused, continued, closed, evicted_or_unknown, epoch_error, "
            "topic_id_error, throttled, error; null when sessionless or unanswered.", by=By.SESSIONS),
     Column("session_key", m.TEXT, "The session in `fetch_sessions`: broker, id and incarnation.", by=By.SESSIONS),
+    m.TOPICS._replace(
+        reads=m.TOPICS.reads
+        | FETCH.request(
+            "topics.topic", "topics.topic_id", "forgotten_topics_data.topic", "forgotten_topics_data.topic_id"
+        )
+        | FETCH.response("responses.topic", "responses.topic_id")
+    ),
     Column("partitions_sent", m.COUNT, "Partitions named in the request (Topics).", reads=_asked("partition")),
     Column("partitions_added", m.COUNT, "Of those, new in the session.", by=By.SESSIONS),
     Column("partitions_altered", m.COUNT, "Of those, in the session before.", by=By.SESSIONS),

@@ -355,6 +355,13 @@ TOPIC = Column(
     "Topic name; from the topic id where only that is on the wire and a message tells its name.",
     reads=frozenset([Gathering.TOPICS]),
 )
+TOPICS = Column(
+    "topics",
+    TEXTS,
+    "Topics that the request or the answer names, each once, in the order of the wire: names, or topic ids where no "
+    "message tells their name; null where neither was read.",
+    reads=frozenset([Gathering.TOPICS]),
+)
 TOPIC_ID = Column(
     "topic_id",
     TEXT,

@@ -38,6 +38,11 @@ PRODUCES = table(
     Column("requested_at", m.TIME, "When the first byte of the request arrived."),
     Column("request_last_at", m.TIME, "When its last byte arrived."),
     Column("response_first_at", m.TIME, "When the first byte of the response arrived."),
+    m.TOPICS._replace(
+        reads=m.TOPICS.reads
+        | PRODUCE.request("topic_data.name", "topic_data.topic_id")
+        | PRODUCE.response("responses.name", "responses.topic_id")
+    ),
     Column("partitions", m.COUNT, "Partitions in the request.", reads=_sent("index")),
     Column("partitions_with_error", m.COUNT, "Partitions of the response with a non-zero error code.",
            reads=_answered("error_code")),
