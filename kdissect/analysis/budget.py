@@ -59,12 +59,12 @@ def _budget(
         subjects = ledger.subjects(name, only)
         subjects.low = subjects.low if start is None else np.full(len(subjects.names), start)
         subjects.high = subjects.high if end is None else np.full(len(subjects.names), end)
-        made.append(_sums(name, ledger, subjects, every))
+        made.append(sums(name, ledger, subjects, every))
     return pa.concat_tables(made) if made else SCHEMA.empty_table()
 
 
-def _sums(kind: str, ledger: Ledger, subjects: Subjects, every: float | None) -> pa.Table:
-    """The rows of one kind of subjects."""
+def sums(kind: str, ledger: Ledger, subjects: Subjects, every: float | None = None) -> pa.Table:
+    """The rows of one kind of subjects; `every`: see `time_budget`."""
     low, high = subjects.low, subjects.high
     width = np.int64(2**62) if every is None else np.int64(max(1, round(every * 1e6)))
     buckets = np.where(high > low, -(-(high - low) // width), 0)

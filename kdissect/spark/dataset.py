@@ -11,20 +11,21 @@ import pyarrow as pa
 from kdissect.arrays.typed_values import loaded
 from kdissect.problems import CaptureUnreadable
 from kdissect.spark.by_topic import topic_shares
-from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
+from kdissect.spark.cells.aligned_rows import ALIGNED, FROM_ALIGNED
 from kdissect.spark.cells.table_cells import STAGED
 from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.remarks import Remark, rows_of, searched_in_part, seen_twice
 from kdissect.spark.schemas import spark_schema, with_single, without
 from kdissect.spark.source.remote_captures import whole_files
-from kdissect.spark.stages import analysing, committed_offsets, decoding
+from kdissect.spark.stages import analysing, committed_offsets, decoding, spent_time, transaction_shares
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, together
 from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
+from kdissect.spark.stages.spent_time import SPENT
 from kdissect.spark.time_spans import in_spans, span_ends
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES
@@ -298,25 +299,33 @@ class Dataset(Mapping[str, "DataFrame"]):
         return first.mapInArrow(deliver, spark_schema(STAGED))
 
     def _summed(self, name: str) -> DataFrame:
-        if name in BY_TOPIC:
-            return self._by_topic(name)
-        analysed, decoded = self._analysed, self._decoded
+        if name in FROM_ALIGNED:
+            return self._from_aligned(name)
+        analysed, decoded, count = self._analysed, self._decoded, len(self.plan.labels)
         made = analysing.summed_in(name)
         rows = analysed.where(analysed["table"].isin([one for one in made if one != "exchanges"]))
-        if "exchanges" in made:
-            rows = rows.unionByName(self._filled(analysing.SUMMED[name]["exchanges"]))
-        read = list(analysing.summed_decoded(name))
-        rows = rows.unionByName(decoded.where(decoded["table"].isin(read))).repartition(1)
-        make = partial(analysing.sum_up, name=name, plan=self.plan, names=self.names)
-        return rows.mapInArrow(make, spark_schema(self._schema(name)))
+        rows = rows.unionByName(self._filled(SPENT[name]["exchanges"]))
+        rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.summed_decoded(name)))))
+        deal = partial(spent_time.deal, name=name, plan=self.plan, names=self.names)
+        divide, gather = (partial(one, name=name, plan=self.plan) for one in (spent_time.divide, spent_time.gather))
+        divided = rows.mapInArrow(deal, spark_schema(STAGED)).repartition(count, "lot")
+        gathered = divided.mapInArrow(divide, spark_schema(STAGED)).repartition(count, "lot")
+        return gathered.mapInArrow(gather, spark_schema(self._schema(name)))
 
-    def _by_topic(self, name: str) -> DataFrame:
+    def _from_aligned(self, name: str) -> DataFrame:
         count, decoded = len(self.plan.labels), self._decoded
-        read = ["connections", *(ALIGNED + one for one in BY_TOPIC[name])]
+        read = ["connections", *(ALIGNED + one for one in FROM_ALIGNED[name])]
         rows = decoded.where(decoded["table"].isin(read)).repartition(count, "origin", "lot")
-        deal = partial(topic_shares.deal, name=name, plan=self.plan, names=self.names)
-        dealt = rows.sortWithinPartitions("origin", "lot").mapInArrow(deal, spark_schema(STAGED))
-        make = partial(topic_shares.make, name=name, plan=self.plan)
+        rows = rows.sortWithinPartitions("origin", "lot")
+        if name == "transactions":
+            told = rows.mapInArrow(transaction_shares.pairs, spark_schema(STAGED)).select("data").collect()
+            roots = transaction_shares.join_producers(bytes(row[0]) for row in told)
+            deal = partial(transaction_shares.deal, plan=self.plan, names=self.names, roots=roots)
+            make = partial(transaction_shares.make, plan=self.plan)
+        else:
+            deal = partial(topic_shares.deal, name=name, plan=self.plan, names=self.names)
+            make = partial(topic_shares.make, name=name, plan=self.plan)
+        dealt = rows.mapInArrow(deal, spark_schema(STAGED))
         ordered = dealt.repartition(count, "lot").sortWithinPartitions("broker")
         return ordered.mapInArrow(make, spark_schema(self._schema(name)))
 

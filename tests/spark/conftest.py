@@ -22,13 +22,15 @@ from kdissect.spark.by_topic import topic_shares
 from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
 from kdissect.spark.cells.table_cells import Cell, opened
 from kdissect.spark.common_connections import with_common
-from kdissect.spark.stages import analysing, committed_offsets, decoding
+from kdissect.spark.stages import analysing, committed_offsets, decoding, transaction_shares
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
 from kdissect.spark.stages.resolving import Names, put_together, resolved_rows
+from kdissect.spark.stages.spent_time import SPENT, divide, gather
+from kdissect.spark.stages.spent_time import deal as deal_spent
 from kdissect.tables.declaration import columns_of
 from kdissect.tables.declaration.readers import DELIVERIES
 from kdissect.tables.recording import Reading
@@ -181,6 +183,12 @@ def tables_of(
             quality = outcome.tables.get("capture_quality")
             out[name] = pa.Table.from_batches(analysing.find(batches, plan, names, quality), schema)
             continue
+        if name in SPENT:
+            out[name] = pa.Table.from_batches(spent(made, staged, name, plan, names), schema)
+            continue
+        if name == "transactions":
+            out[name] = pa.Table.from_batches(dealt_by_producer(staged, plan, names), schema)
+            continue
         if name in BY_TOPIC:
             out[name] = pa.Table.from_batches(dealt_by_topic(staged, name, plan, names), schema)
             continue
@@ -195,6 +203,32 @@ def tables_of(
         small = [outcome.tables[name].cast(schema)] if name in outcome.tables and name != "connections" else []
         out[name] = pa.concat_tables([schema.empty_table(), *plain, *small])
     return out
+
+
+def dealt_by_producer(staged: list[Cell], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """`transactions`, each task of which has its rows in a list."""
+    given = sorted((row for row in staged if row.table.startswith(ALIGNED)), key=lambda row: (row.origin, row.lot))
+    by_lot = [list(lot) for _, lot in groupby(given, key=lambda row: (row.origin, row.lot))]
+    tasks = [[_batch([row]) for lot in by_lot[task::2] for row in lot] for task in range(2)]
+    told = [row.data for task in tasks for row in _listed(transaction_shares.pairs(task))]
+    roots = transaction_shares.join_producers(told)
+    dealt = [row for task in tasks for row in _listed(transaction_shares.deal(task, plan, names, roots))]
+    for label in plan.labels:
+        yield from transaction_shares.make([_batch([row]) for row in dealt if row.lot == label], plan)
+
+
+def spent(made: list[Cell], staged: list[Cell], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """A table about whose time was spent on what, each task of which has its rows in a list."""
+    columns = analysing.SUMMED[name]["exchanges"]
+    told = [row for rows in by_origin(made) for row in _listed(analysing.filled(rows, columns, plan, names))]
+    analysed = set(analysing.summed_in(name)) - {"exchanges"}
+    read = [*told, *(row for row in made if row.table in analysed)]
+    read += [row for row in staged if row.table in analysing.summed_decoded(name)]
+    dealt = [row for task in range(2) for row in _listed(deal_spent([_batch(read[task::2])], name, plan, names))]
+    tasks = [[row for row in dealt if row.lot == label] for label in plan.labels]
+    divided = [row for task in tasks for row in _listed(divide([_batch([one]) for one in task], name, plan))]
+    for label in plan.labels:
+        yield from gather([_batch([row]) for row in divided if row.lot == label], name, plan)
 
 
 def dealt_by_topic(staged: list[Cell], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from kdissect.analysis.committed_lag import settle
+from kdissect.spark.cells import dealt_rows
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, opened, rows
-from kdissect.spark.stages import committed_offsets
-from kdissect.spark.stages.committed_offsets import COMMITS, Dealt, deal, fill
+from kdissect.spark.stages.committed_offsets import COMMITS, deal, fill
 from kdissect.tables.brokers import Brokers
 
 CONNECTION = "00000000000000%02x"
@@ -63,7 +63,7 @@ def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("tasks", [1, 2, 7])
 def test_commits_are_filled_in_as_all_at_once(tasks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committed_offsets, "KEPT_ROWS", 100)
+    monkeypatch.setattr(dealt_rows, "KEPT_ROWS", 100)
     whole, cells = captured(6, tasks)
     plan: Any = SimpleNamespace(labels=list(range(10, 10 + tasks)))
     names: Any = SimpleNamespace(
@@ -82,10 +82,10 @@ def test_commits_are_filled_in_as_all_at_once(tasks: int, monkeypatch: pytest.Mo
 
 
 def test_rows_of_a_partition_come_to_one_task() -> None:
-    dealt = Dealt([3, 4, 5])
+    dealt = dealt_rows.Dealt([3, 4, 5])
     table = pa.table({"topic": ["a", "b", "a", None] * 4, "partition": pa.array([0, 1, 0, 2] * 4, pa.int32())})
     for _ in range(2):
-        assert not list(dealt.take(COMMITS, table))
+        assert not list(dealt.take(COMMITS, table, dealt_rows.share_of_partition(table, 3)))
     places: dict[tuple[Any, Any], set[int]] = {}
     for one in cells_of(dealt.rest()):
         for row in opened(one.data).to_pylist():

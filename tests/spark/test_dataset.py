@@ -141,6 +141,7 @@ def test_connections_that_two_captures_saw(spark: Any, captures: Path, equal: An
     ends = [captures / "stories" / f"net_delay_{end}.pcap.zst" for end in ("client", "broker")]
     names = ["exchanges", "connections", "fetches", "clock_offsets", "time_budget", "time_ledger", "deliveries"]
     found = kdissect.spark.dissect(spark, ends, names, partitions=2)
+    assert {found[name].rdd.getNumPartitions() for name in ("time_budget", "time_ledger", "deliveries")} == {2}
     expected = kdissect.open(ends).tables(names)
     assert expected["clock_offsets"].num_rows == 1
     equal(arrow(found), expected)
@@ -153,7 +154,7 @@ def test_deliveries_and_transactions_of_a_spread_job(spark: Any, captures: Path,
     paths = [captures / "k4_transactions.pcap", *(captures / name for name in stories)]
     names = ["deliveries", "traced", "transactions", "transaction_steps", "topic_traffic", "producers"]
     found = kdissect.spark.dissect(spark, paths, names, partitions=2)
-    spread = ("deliveries", "traced", "topic_traffic", "producers")
+    spread = ("deliveries", "traced", "topic_traffic", "producers", "transactions")
     assert {found[name].rdd.getNumPartitions() for name in spread} == {2}
     expected = kdissect.open(paths).tables(names)
     assert expected["transactions"].num_rows == 8

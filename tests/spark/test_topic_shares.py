@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.spark.by_topic import topic_shares
-from kdissect.spark.cells import aligned_rows
+from kdissect.spark.cells import aligned_rows, dealt_rows
 from kdissect.spark.cells.aligned_rows import BY_TOPIC
 from tests.conftest import CAPTURES
 from tests.other_cluster import write_other_cluster
@@ -27,7 +26,7 @@ EVERY = [one for one in sorted(CAPTURES.rglob("*.pcap*")) if one.is_file() and o
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lots of a few exchanges, passed on a few at a time, and shares that go through a temporary file."""
     monkeypatch.setattr(aligned_rows, "PIECE_BYTES", 20_000)
-    monkeypatch.setattr(topic_shares, "KEPT_ROWS", 500)
+    monkeypatch.setattr(dealt_rows, "KEPT_ROWS", 500)
     monkeypatch.setattr("kdissect.engine.extracts.delivery_shares.GATHERED", 50_000)
 
 
@@ -76,7 +75,7 @@ def test_a_partition_is_one_tasks_whether_its_topic_is_named_or_not() -> None:
     ids = ["AAAAAAAAQACAAAAAAAAAAQ", "AAAAAAAAQACAAAAAAAAAAg"]
     known = [ids[0], None, *ids]
     table = pa.table({"topic": ["a", "a", None, None], "topic_id": known, "partition": [3] * 4})
-    shares = topic_shares.share_of(table, 1 << 20).tolist()
+    shares = dealt_rows.share_of_partition(table, 1 << 20).tolist()
     assert shares[0] == shares[1]
     assert len(set(shares[1:])) == 3
-    assert topic_shares.share_of(table.slice(3), 1 << 20).tolist() == shares[3:]
+    assert dealt_rows.share_of_partition(table.slice(3), 1 << 20).tolist() == shares[3:]

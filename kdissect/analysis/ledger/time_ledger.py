@@ -35,16 +35,17 @@ class Ledger:
     `fetch_partitions` and `produce_partitions`, with holds.
     """
 
-    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+    def __init__(self, tables: Mapping[str, pa.Table], spans: Spans | None = None) -> None:
+        """`spans`: those of the exchanges, where these are not all of their connections and brokers."""
         self.tables = tables
         self.rows = Rows(tables)
-        found = exchange_spans(self.rows)
+        found = exchange_spans(self.rows) if spans is None else spans
         # In the order of the table, whatever order the rows are in, so that what begins together is named alike.
         high, n = keys_of(self.rows.exchanges) if self.rows.count else (self.rows.asked, self.rows.asked)
         self._place = np.empty(self.rows.count, np.int64)
         self._place[np.lexsort((n, high, self.rows.asked))] = np.arange(self.rows.count)
         order = np.argsort(self._place[found.row], kind="stable")
-        self._spans = Spans(*(column[order] for column in found))
+        self.spans = Spans(*(column[order] for column in found))
 
     def subjects(self, kind: str, only: Collection[str] | None = None) -> Subjects:
         """The subjects of a kind; those with one of the names `only`, where it is given. Raises UsageError for an
@@ -70,15 +71,15 @@ class Ledger:
     def _spans_of(self, kind: str, subjects: Subjects) -> tuple[Int64s, Spans, Int64s]:
         """A span of a subject each, and the code of its connection."""
         order = np.argsort(self._place[subjects.row], kind="stable")
-        places = self._place[self._spans.row]
+        places = self._place[self.spans.row]
         begin = np.searchsorted(places, self._place[subjects.row[order]])
         each = np.searchsorted(places, self._place[subjects.row[order]], side="right") - begin
         which = np.repeat(np.arange(len(begin)), each)
         at = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(each) - each, each)
         if kind == "broker":
-            kept = ~np.isin(self._spans.rank[at], CLIENTS_OWN)
+            kept = ~np.isin(self.spans.rank[at], CLIENTS_OWN)
             which, at = which[kept], at[kept]
-        parts = [(subjects.subject[order[which]], Spans(*(column[at] for column in self._spans)))]
+        parts = [(subjects.subject[order[which]], Spans(*(column[at] for column in self.spans)))]
         parts.append(_plain_spans(*gone_spans(subjects, self.rows), o.rank_of(o.GONE)))
         if kind == "client":
             process = np.full(self.rows.count, -1, np.int64)
@@ -88,8 +89,9 @@ class Ledger:
         connection = np.append(self.rows.connection, 0)[spans.row]
         return np.concatenate([one[0] for one in parts]), spans, connection
 
-    def table(self, kind: str, subjects: Subjects, found: Intervals) -> pa.Table:
-        """Intervals as rows of SCHEMA."""
+    def table(self, kind: str, subjects: Subjects) -> pa.Table:
+        """The intervals of these subjects as rows of SCHEMA."""
+        found = self.intervals(kind, subjects)
         names = np.array([*subjects.names, None], object)[found.subject]
         addresses = np.array([*subjects.addresses, None], object)[found.subject]
         ids = self.rows.exchanges["exchange_id"].cast(pa.string())
@@ -139,7 +141,7 @@ def _time_ledger(
         subjects = ledger.subjects(kind, only)
         subjects.low = subjects.low if start is None else np.maximum(subjects.low, start)
         subjects.high = subjects.high if end is None else np.minimum(subjects.high, end)
-        parts.append(ledger.table(kind, subjects, ledger.intervals(kind, subjects)))
+        parts.append(ledger.table(kind, subjects))
     return pa.concat_tables(parts) if parts else SCHEMA.empty_table()
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import groupby
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +19,12 @@ from kdissect.analysis.deliveries.delivery_rows import DeliveryMaker
 from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.topic_traffic import topic_traffic
-from kdissect.arrays.arrow import Coder, Int64s, ints, reals
+from kdissect.arrays.arrow import Int64s, reals
 from kdissect.arrays.dictionaries import unified
-from kdissect.arrays.growing import runs
 from kdissect.engine.extracts.delivery_shares import Shares
+from kdissect.spark.cells import dealt_rows
 from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
+from kdissect.spark.cells.dealt_rows import share_of_partition, split_by_share
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, opened, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
@@ -34,8 +34,6 @@ from kdissect.tables.declaration.model import CLUSTER
 from kdissect.tables.order import order
 from kdissect.tables.recording import resolve_sent
 
-KEPT_ROWS = 1 << 19
-"""Rows that wait to be passed on together, some 60 MB."""
 BY_PARTITION = ("record_batches", "fetch_partitions", "produce_partitions", "records")
 """Tables whose rows are about a partition each."""
 BY_EXCHANGE = ("exchanges", "fetches", "produces")
@@ -56,7 +54,7 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
             of, table = one.table.removeprefix(ALIGNED), opened(one.data)
             if of in BY_TOPIC[name]:
                 parts.setdefault(of, []).append(names.resolved(builder, of, table))
-        if dealt.size >= KEPT_ROWS:
+        if dealt.size >= dealt_rows.KEPT_ROWS:
             yield from dealt.rest()
         dealt.take({of: _join_tables(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
     yield from dealt.rest()
@@ -64,10 +62,11 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
 
 def deal_sent(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows of SENT to such rows, dealt out as those of `deal`."""
+    dealt = dealt_rows.Dealt(plan.labels)
     for one in cells_of(batches):
         table = resolve_sent(opened(one.data), names.topics)
-        for share, piece in _split_by_share(table, np.arange(table.num_rows), share_of(table, len(plan.labels))):
-            yield rows([one._replace(data=cell(piece), lot=plan.labels[share])])
+        yield from dealt.take(one.table, table, share_of_partition(table, len(plan.labels)))
+    yield from dealt.rest()
 
 
 def make(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -75,16 +74,6 @@ def make(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator[p
     lots = _lots(batches, name)
     for table in _deliveries(lots) if name == "deliveries" else _make_at_once(lots, name):
         yield from shown(table, SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
-
-
-def share_of(table: pa.Table, count: int) -> Int64s:
-    """The number below `count` of the task that has each row's partition, by `topic` (its id if no message named it)
-    and `partition`."""
-    coder = Coder()
-    topic, known = coder.column(table, "topic"), coder.column(table, "topic_id")
-    hashes = np.array([crc32(text.encode()) for text in coder.texts] + [0], np.uint64)
-    mixed = hashes[np.where(topic >= 0, topic, known)] * np.uint64(31) + ints(table, "partition", 0).astype(np.uint64)
-    return (mixed % np.uint64(count)).astype(np.int64)
 
 
 class _Dealt:
@@ -116,7 +105,7 @@ class _Dealt:
         wanted = [np.repeat(everywhere, count) * count + np.tile(np.arange(count), len(everywhere))]
         for name in BY_PARTITION:
             if name in tables:
-                share, of = share_of(tables[name], count), locate(keys_of(tables[name]), keys)
+                share, of = share_of_partition(tables[name], count), locate(keys_of(tables[name]), keys)
                 wanted.append((of * count + share)[of >= 0])
                 self._put(name, tables[name], np.arange(len(share)), share)
         of, share = np.divmod(np.unique(np.concatenate(wanted)), count)
@@ -127,7 +116,7 @@ class _Dealt:
 
     def _put(self, name: str, table: pa.Table, row: Int64s, share: Int64s) -> None:
         """Keep rows of a table, each for the task in `share`."""
-        for one, piece in _split_by_share(table, row, share):
+        for one, piece in split_by_share(table, row, share):
             self._kept.setdefault((one, name), []).append(piece)
         self.size += len(row)
 
@@ -161,14 +150,6 @@ def _stays(events: pa.Table) -> pa.Table:
     found = plain.group_by(list(MEMBER), use_threads=False).aggregate([("at", "min"), ("at", "max")])
     ends = [found.select([*MEMBER, end]).rename_columns([*MEMBER, "at"]) for end in ("at_min", "at_max")]
     return pa.concat_tables(ends)
-
-
-def _split_by_share(table: pa.Table, row: Int64s, share: Int64s) -> Iterator[tuple[int, pa.Table]]:
-    """Those rows of a table, a piece for each task: `share` has the task of each."""
-    sorting = np.argsort(share, kind="stable")
-    table, share = table.take(pa.array(row[sorting])), share[sorting]
-    for begin, end in runs(share):
-        yield int(share[begin]), table.slice(begin, end - begin)
 
 
 def _lots(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[Lot]:

@@ -1,4 +1,4 @@
-"""Rows of several tables that stay together exchange by exchange, for tables that are made by topic and partition.
+"""Rows of several tables that stay together exchange by exchange, for tables made by partition or by producer.
 
 A record batch's way leads over several brokers and connections. So rows are dealt out by the partition that they are
 about (`topic_shares`), each with its exchange. The exchange has to be at hand then, and rows that tasks stage for other
@@ -17,7 +17,7 @@ from kdissect.arrays.arrow import ints
 from kdissect.schema.apikeys import ApiKey
 from kdissect.spark.cells.table_cells import PIECE_BYTES, Cell, cell, rows
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.readers import DELIVERIES, TOPIC_TRAFFIC, TRACED
+from kdissect.tables.declaration.readers import DELIVERIES, TOPIC_TRAFFIC, TRACED, TRANSACTIONS
 from kdissect.tables.order import sort_columns
 
 ALIGNED = "aligned "
@@ -29,18 +29,21 @@ BY_TOPIC: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "traced": TRACED.tables,
 }
 """Tables that are made by topic and partition, and what they read."""
+FROM_ALIGNED: Mapping[str, Mapping[str, tuple[str, ...]]] = {**BY_TOPIC, "transactions": TRANSACTIONS.tables}
+"""These, and those that are made by producer."""
 CARRYING = np.array([ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH], np.int64)
 """API keys of exchanges that carry records."""
 
 
 class AlignedRows:
-    """Rows of the tables that those of `tables` which stand in BY_TOPIC read, until there are enough of them.
+    """Rows of the tables that those of `tables` which stand in FROM_ALIGNED read, until there are enough of them.
     `origin`: see STAGED."""
 
     def __init__(self, tables: Collection[str], origin: int = 0) -> None:
         self._read: dict[str, set[str]] = {}
-        for made in BY_TOPIC.keys() & set(tables):
-            for name, columns in BY_TOPIC[made].items():
+        self._carrying = "transactions" not in tables
+        for made in FROM_ALIGNED.keys() & set(tables):
+            for name, columns in FROM_ALIGNED[made].items():
                 if name != "connections":  # made at the end, and staged by themselves
                     self._read.setdefault(name, set()).update(columns, sort_columns(name))
         self._origin = origin
@@ -69,10 +72,11 @@ class AlignedRows:
                 yield rows([Cell(ALIGNED + name, "", data, 0, self._lot, self._origin)])
 
     def _narrowed(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that are read of some rows, with helper columns; of exchanges those in CARRYING."""
+        """The columns that are read of some rows, with helper columns; of exchanges those in CARRYING where no table
+        reads others."""
         names = batch.schema.names
         read = [one for one in names if one in self._read[name] or one not in SCHEMAS[name].names]
         part = batch if len(read) == len(names) else batch.select(read)
-        if name != "exchanges":
+        if name != "exchanges" or not self._carrying:
             return part
         return part.filter(pa.array(np.isin(ints(pa.Table.from_batches([part]), "api_key"), CARRYING)))

@@ -38,12 +38,11 @@ from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
 from kdissect.spark.stages.lots import FEW
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
+from kdissect.spark.stages.spent_time import SPENT
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY, By
 from kdissect.tables.declaration.readers import (
-    BUDGET,
-    BUDGET_TOPICS,
     DELIVERIES,
     FINDINGS,
     FIRST_BATCHES,
@@ -84,8 +83,7 @@ ROWS_A_TIME = 1 << 16
 WAITING = 1 << 19
 """Rows of fetches, or of their partitions, that may wait for the watermark: lots of many tasks overlap."""
 SUMMED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "time_budget": {**BUDGET.tables, **BUDGET_TOPICS.tables},
-    "time_ledger": BUDGET.tables,
+    **SPENT,
     "topic_traffic": TOPIC_TRAFFIC.tables,
     "deliveries": DELIVERIES.tables,
     "traced": TRACED.tables,
@@ -168,7 +166,7 @@ def analyse(
     for broker, cells in groupby(cells_of(batches), lambda one: one.broker):
         stage, mine = _begun(wanted, cells)
         for tables in _analysed(stage, builder, mine, None if ends is None else ends[broker]):
-            yield from _staged(tables, plan)
+            yield from _staged(tables, plan, broker)
             if tells:
                 yield from telling.take(tables)
         if ends is not None:
@@ -232,7 +230,7 @@ def _fed(
     return stage.feed(tables, messages, watermark)
 
 
-def _staged(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[pa.RecordBatch]:
+def _staged(tables: Mapping[str, pa.Table], plan: Plan, broker: str) -> Iterator[pa.RecordBatch]:
     """Pieces of the tables asked for, and what findings read of them. Those of `exchanges` were never here."""
     for name, table in tables.items():
         if name not in MADE or name == "exchanges" or not table.num_rows:
@@ -240,7 +238,7 @@ def _staged(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[pa.RecordBat
         if ORIGIN in table.column_names:
             table = table.drop_columns([ORIGIN])
         if name in plan.tables or any(name in summed_in(one) for one in SUMMED.keys() & plan.tables.keys()):
-            yield from _pieces(name, table)
+            yield from _pieces(name, table, broker)
         if "findings" in plan.tables and name in FOUND_IN:
             yield from evidence_of(name, table, plan)
 
@@ -293,9 +291,9 @@ def filled(
         yield from _pieces("exchanges", table.select([one for one in table.column_names if one in read]))
 
 
-def _pieces(name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
+def _pieces(name: str, table: pa.Table, broker: str = "") -> Iterator[pa.RecordBatch]:
     for begin, end in cut(table):
-        yield rows([Cell(name, "", cell(table.slice(begin, end - begin)))])
+        yield rows([Cell(name, broker, cell(table.slice(begin, end - begin)))])
 
 
 def _joined(pieces: list[pa.Table]) -> pa.Table:

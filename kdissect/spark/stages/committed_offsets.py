@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.committed_lag import settle
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Coder, ints, with_columns
 from kdissect.arrays.dictionaries import unified
-from kdissect.arrays.growing import runs
+from kdissect.spark.cells.dealt_rows import Dealt, share_of_partition
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, opened, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
@@ -33,8 +31,6 @@ SEEN = "seen watermarks"
 """Staged rows of sightings."""
 CAPTURE = "_capture"
 """Helper column of commits: the capture and the cluster that their connection is of."""
-KEPT_ROWS = 1 << 19
-"""Rows that wait to be passed on together, some 30 MB."""
 SIGHTED = pa.schema(
     [
         *(pa.field(name, pa.int64()) for name in EXCHANGE_KEYS),
@@ -50,7 +46,7 @@ SIGHTED = pa.schema(
 def deal(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows of READ, those of a lot together, to staged rows of SEEN and COMMITS, whose `lot` is the label of the
     task that has their partition."""
-    builder, dealt = names.builder(plan), Dealt(plan.labels)
+    builder, dealt, count = names.builder(plan), Dealt(plan.labels), len(plan.labels)
     for (_, broker, _), lot in groupby(cells_of(batches), lambda cell: (cell.origin, cell.broker, cell.lot)):
         capture = f"{broker.partition(SEPARATOR)[0]}{SEPARATOR}{names.brokers.cluster_named(broker) or ''}"
         parts: dict[str, list[pa.Table]] = {name: [] for name in READ}
@@ -58,10 +54,11 @@ def deal(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
             parts[piece.table].append(names.resolved(builder, piece.table, opened(piece.data)))
         if parts["fetches"] and parts["fetch_partitions"]:
             seen = sightings(_joined(parts["fetches"]), _joined(parts["fetch_partitions"]), capture)
-            yield from dealt.take(SEEN, seen)
+            yield from dealt.take(SEEN, seen, share_of_partition(seen, count))
         for commits in parts[COMMITS]:
             named = pa.array([capture] * commits.num_rows, pa.string()).dictionary_encode()
-            yield from dealt.take(COMMITS, with_columns(commits, {CAPTURE: named}))
+            owned = with_columns(commits, {CAPTURE: named})
+            yield from dealt.take(COMMITS, owned, share_of_partition(owned, count))
     yield from dealt.rest()
 
 
@@ -84,41 +81,6 @@ def sightings(fetches: pa.Table, partitions: pa.Table, capture: str) -> pa.Table
         when.take(pa.array(mine)).cast(SIGHTED.field("response_first_at").type),
     ]
     return pa.table(columns, schema=SIGHTED)
-
-
-class Dealt:
-    """Rows by the task that gets them, until there are enough of them. `labels`: see `Plan.labels`."""
-
-    def __init__(self, labels: Sequence[int]) -> None:
-        self._labels = labels
-        self._kept: dict[tuple[int, str], list[pa.Table]] = {}
-        self._rows = 0
-
-    def take(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Rows with `topic` and `partition`; staged rows when there are enough."""
-        if not table.num_rows:
-            return
-        places = self._places(table)
-        sorting = np.argsort(places, kind="stable")
-        table, places = table.take(pa.array(sorting)), places[sorting]
-        for begin, end in runs(places):
-            self._kept.setdefault((int(places[begin]), name), []).append(table.slice(begin, end - begin))
-        self._rows += table.num_rows
-        if self._rows >= KEPT_ROWS:
-            yield from self.rest()
-
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left."""
-        kept, self._kept, self._rows = self._kept, {}, 0
-        for (place, name), tables in kept.items():
-            yield rows([Cell(name, "", cell(_joined(tables)), lot=self._labels[place])])
-
-    def _places(self, table: pa.Table) -> npt.NDArray[np.int64]:
-        topics = Coder()
-        codes = topics.column(table, "topic")
-        hashes = np.array([crc32(text.encode()) for text in topics.texts] + [0], np.uint64)
-        mixed = hashes[codes] * np.uint64(31) + ints(table, "partition", 0).astype(np.uint64)
-        return (mixed % np.uint64(len(self._labels))).astype(np.int64)
 
 
 def fill(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

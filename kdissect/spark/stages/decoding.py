@@ -27,7 +27,7 @@ from kdissect.engine.run import Run
 from kdissect.kafka.completed import Quality
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.spark.cells.aligned_rows import BY_TOPIC, AlignedRows
+from kdissect.spark.cells.aligned_rows import FROM_ALIGNED, AlignedRows
 from kdissect.spark.cells.table_cells import Cell, Stash, cell, kept_note, rows
 from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
@@ -50,7 +50,7 @@ OWN_GROUP = "_own_group"
 """Helper column of `connections`: whether the connection's own requests named groups."""
 CONNECTION_ROWS = 1 << 16
 NOTHING = rows([])
-READ_LATER = ("exchanges", "findings", "offset_commits", "time_budget", "time_ledger", "transactions")
+READ_LATER = ("exchanges", "findings", "offset_commits", "time_budget", "time_ledger")
 """Tables that are made out of whole rows of `exchanges`."""
 LEARNED = "_learned"
 """Staged rows with a `Learned`, for the driver."""
@@ -195,7 +195,7 @@ class Decoding:
         read = frozenset(by_broker.tables.get("exchanges", ())) | frozenset(EXCHANGE_KEYS)
         self._read_of_exchanges = read
         self._rows_of_exchanges = not plan.tables.keys().isdisjoint(READ_LATER)
-        self._rows_by_table = not plan.tables.keys() <= BY_TOPIC.keys()
+        self._rows_by_table = not plan.tables.keys() <= FROM_ALIGNED.keys()
         self._lots = Lots(self._brokers, len(plan.labels), origin)
 
     def staged(self, parts: Iterable[pipeline.Rows]) -> Iterator[pa.RecordBatch]:
@@ -321,7 +321,7 @@ def message_kind(name: str) -> tuple[int, int]:
 
 def stage_by_broker(tables: Mapping[str, Sequence[str]]) -> Stage:
     """The analysis that rows are cut for, broker by broker: what is made by topic does not come out of it."""
-    return Stage({name: columns for name, columns in tables.items() if name not in BY_TOPIC})
+    return Stage({name: columns for name, columns in tables.items() if name not in FROM_ALIGNED})
 
 
 def split_tables(stage: Stage) -> frozenset[str]:

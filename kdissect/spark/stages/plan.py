@@ -98,7 +98,8 @@ class Plan:
     def decoded(self) -> dict[str, list[str]]:
         """Table -> columns that are decoded: names of brokers come with `connections`, and what tells which of these
         other captures have, too."""
-        more = [*(["connection_id", "broker"] if self.placed else []), *(ENDS if self.apart else [])]
+        named = self.placed or not self.tables.keys().isdisjoint(("time_budget", "time_ledger"))
+        more = [*(["connection_id", "broker"] if named else []), *(ENDS if self.apart else [])]
         if not more:
             return self.tables
         return {**self.tables, "connections": list(dict.fromkeys([*self.tables.get("connections", more), *more]))}
