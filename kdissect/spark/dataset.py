@@ -263,15 +263,25 @@ class Dataset(Mapping[str, "DataFrame"]):
         return self._exchanges.mapInArrow(fill, spark_schema(STAGED))
 
     def _findings(self) -> DataFrame:
-        rows = self._evidence if self.searched is None else self._evidence.where(f"at < {self.searched}")
+        from pyspark.sql.functions import lit
+
+        rows, clusters = self._evidence, self.searched
+        for cluster, before in clusters.items():
+            if before is not None:
+                of_others = lit(False) if len(clusters) == 1 else rows["broker"] != (cluster or "")
+                rows = rows.where(of_others | (rows["at"] < before))
         quality = self._outcome.tables.get("capture_quality")
-        find = partial(analysing.find, plan=self.plan, names=self.names, quality=quality, before=self.searched)
-        return rows.repartition(1).mapInArrow(find, spark_schema(self._schema("findings")))
+        find = partial(analysing.find, plan=self.plan, names=self.names, quality=quality, clusters=clusters)
+        rows = rows.repartition(1) if len(clusters) == 1 else rows.repartition(len(clusters), "broker")
+        found = rows.sortWithinPartitions("broker").mapInArrow(find, spark_schema(STAGED)).repartition(1)
+        conclude = partial(analysing.conclude, plan=self.plan)
+        return found.mapInArrow(conclude, spark_schema(self._schema("findings")))
 
     @cached_property
-    def searched(self) -> int | None:
-        """Findings are looked for in what came before this instant (µs); None: in everything."""
-        return analysing.searched((at, size) for at, size in self._evidence.select("at", "lot").collect())
+    def searched(self) -> analysing.Searched:
+        """By cluster, findings are looked for in what came before this instant (µs); None: in everything."""
+        cells = self._evidence.select("broker", "at", "lot").collect()
+        return analysing.searched((tuple(row) for row in cells), self.names)
 
     @cached_property
     def _evidence(self) -> DataFrame:
@@ -284,8 +294,8 @@ class Dataset(Mapping[str, "DataFrame"]):
         rows = rows.unionByName(self._exchanges.mapInArrow(told, spark_schema(STAGED)))
         sift = partial(analysing.sift, plan=self.plan, names=self.names)
         others = decoded.where(decoded["table"].isin([name for name in analysing.DECODED if self._has(name)]))
-        rows = rows.unionByName(others.mapInArrow(sift, spark_schema(STAGED))).unionByName(self._committed)
-        return rows.unionByName(self._delivered).persist(StorageLevel.DISK_ONLY)
+        others = others.unionByName(self._committed).mapInArrow(sift, spark_schema(STAGED))
+        return rows.unionByName(others).unionByName(self._delivered).persist(StorageLevel.DISK_ONLY)
 
     @property
     def _delivered(self) -> DataFrame:
@@ -380,8 +390,10 @@ class Dataset(Mapping[str, "DataFrame"]):
         found = []
         if self.plan.apart and (twice := seen_twice(self._decoded)) is not None:
             found.append(twice)
-        if "findings" in self.plan.tables and self.searched is not None:
-            found.append(searched_in_part(self.searched))
+        searched = self.searched if "findings" in self.plan.tables else {}
+        for cluster, before in searched.items():
+            if before is not None:
+                found.append(searched_in_part(before, cluster if len(searched) > 1 else None))
         return found
 
 

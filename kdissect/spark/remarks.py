@@ -31,10 +31,11 @@ class Remark(NamedTuple):
     detail: str
 
 
-def searched_in_part(before: int) -> Remark:
-    """Findings are looked for in what came before an instant (µs) only."""
+def searched_in_part(before: int, cluster: str | None) -> Remark:
+    """Findings (of a cluster, where there are others) are looked for in what came before an instant (µs) only."""
     why = "there is more evidence than one task searches. Analyse a shorter span (--start, --end) to search all of it."
-    return Remark(Kind.BUFFER_LIMIT, "findings", f"findings are those of what came before {instant(before)}: {why}")
+    of = "" if cluster is None else f" of cluster {cluster}"
+    return Remark(Kind.BUFFER_LIMIT, "findings", f"findings{of} are those of what came before {instant(before)}: {why}")
 
 
 def seen_twice(staged: DataFrame) -> Remark | None:

@@ -150,8 +150,9 @@ class WholeDataset(Dataset):
         decoded = self._decoded
         if not self.plan.whole:
             return super()._evidence
-        found = decoded["table"].startswith(analysing.EVIDENCE) | decoded["table"].isin([COMMITS, SENT])
-        return decoded.where(found)
+        sift = partial(analysing.sift, plan=self.plan, names=self.names)
+        others = decoded.where(decoded["table"].isin([COMMITS, SENT])).mapInArrow(sift, spark_schema(STAGED))
+        return decoded.where(decoded["table"].startswith(analysing.EVIDENCE)).unionByName(others)
 
     def _summed(self, name: str) -> DataFrame:
         decoded = self._decoded

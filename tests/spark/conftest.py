@@ -173,15 +173,12 @@ def tables_of(
             parts = [names.resolved(builder, name, opened(row.data)) for row in made if row.table == name]
         if name == "findings":
             evidence = [analysing.EVIDENCE + one for one in analysing.FOUND_IN]
-            decoded = [_batch([row]) for row in made if row.table in analysing.DECODED]
-            sifted = _listed(analysing.sift(decoded, plan, names))
-            batches = [_batch([row]) for row in made if row.table in (*evidence, COMMITS)] + [
-                _batch([row]) for row in sifted
-            ]
+            decoded = [_batch([row]) for row in made if row.table in (*analysing.DECODED, COMMITS)]
+            found = [row for row in made if row.table in evidence] + _listed(analysing.sift(decoded, plan, names))
             first = [_batch([row]) for row in staged if row.table in DELIVERIES.tables]
-            batches += [_batch([row]) for row in _listed(analysing.deliver(first, plan, names))]
+            found += _listed(analysing.deliver(first, plan, names))
             quality = outcome.tables.get("capture_quality")
-            out[name] = pa.Table.from_batches(analysing.find(batches, plan, names, quality), schema)
+            out[name] = pa.Table.from_batches(found_in(found, plan, names, quality), schema)
             continue
         if name in SPENT:
             out[name] = pa.Table.from_batches(spent(made, staged, name, plan, names), schema)
@@ -203,6 +200,23 @@ def tables_of(
         small = [outcome.tables[name].cast(schema)] if name in outcome.tables and name != "connections" else []
         out[name] = pa.concat_tables([schema.empty_table(), *plain, *small])
     return out
+
+
+def found_in(
+    evidence: list[Cell], plan: Plan, names: Names, quality: pa.Table | None = None
+) -> Iterator[pa.RecordBatch]:
+    """`findings`, two tasks of which have the evidence of some clusters in lists."""
+    clusters = analysing.searched([(row.broker, row.at, row.lot) for row in evidence], names)
+    evidence = sorted(evidence, key=lambda row: row.broker)
+    tasks = [evidence]
+    if len(clusters) > 1:
+        own = list(dict.fromkeys(row.broker for row in evidence))
+        tasks = [[row for row in evidence if row.broker in own[task::2]] for task in range(2)]
+    found = [
+        row for task in tasks
+        for row in _listed(analysing.find([_batch([one]) for one in task], plan, names, quality, clusters))
+    ]  # fmt: skip
+    return analysing.conclude([_batch([row]) for row in found], plan)
 
 
 def dealt_by_producer(staged: list[Cell], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

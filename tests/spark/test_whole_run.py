@@ -32,6 +32,7 @@ from kdissect.spark.writing.straight_files import StraightFiles, straight_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.recording import Reading
+from tests.spark.conftest import found_in
 
 SOME = (
     "base.pcap", "raw_reuse.pcap", "k4_share_group.pcap", "field_two_sections.pcapng", "field_ip_fragments.pcap",
@@ -58,9 +59,9 @@ def read(
         if name in analysing.SUMMED:
             found = analysing.sum_up(batches(made, *analysing.SUMMED[name]), name, plan, outcome.names)
         elif kind is By.FINDINGS:
-            evidence = [one.table for one in made if one.table.startswith(analysing.EVIDENCE)]
-            rows = batches(made, COMMITS, SENT, *evidence)
-            found = analysing.find(rows, plan, outcome.names, outcome.tables["capture_quality"])
+            evidence = [one for one in made if one.table.startswith(analysing.EVIDENCE)]
+            evidence += cells_of(analysing.sift(batches(made, COMMITS, SENT), plan, outcome.names))
+            found = found_in(evidence, plan, outcome.names, outcome.tables["capture_quality"])
         elif kind is By.SENT:
             found = analysing.follow(batches(made, SENT), plan, outcome.names)
         elif kind is By.LEARNED:

@@ -8,7 +8,7 @@ use them. `count` and `first_exchange_id` come from running `filter` over `table
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -92,21 +92,43 @@ class Found(NamedTuple):
 
 def findings(tables: Tables, given: Limits = LIMITS) -> Found:
     """The findings in these tables; missing ones count as empty. `given`: thresholds that people set."""
+    parts = split_known_clusters(tables)
+    made = [find_in_cluster(part, cluster, len(parts) == 1, given) for cluster, part in parts]
+    return put_together(
+        made, {cluster: get(part, "connections") for cluster, part in parts}, get(tables, "connections")
+    )
+
+
+class FoundInCluster(NamedTuple):
+    """What the finders give of one cluster."""
+
+    findings: list[Finding]
+    """In order of `FINDERS`, without incidents."""
+    failed: list[dict[str, str]]
+    """Rows of `problems`."""
+
+
+def find_in_cluster(tables: Tables, cluster: str | None, alone: bool, given: Limits = LIMITS) -> FoundInCluster:
+    """The findings in the tables of one cluster. `alone`: no others have rows."""
     found: list[Finding] = []
     failed: list[dict[str, str]] = []
-    parts = split_known_clusters(tables)
-    for cluster, part in parts:
-        seen = Seen(part, given)
-        for finder in FINDERS:
-            try:
-                found += [_of_cluster(one, cluster, len(parts)) for one in seen.find(finder)]
-            except (KdissectError, MemoryError):
-                raise
-            except Exception as error:
-                why = f"{type(error).__name__}: {error}"
-                detail = f"finder {finder.name} failed ({why}); the others' findings are there"
-                failed.append({"kind": Kind.FINDER_FAILED.name.lower(), "where": finder.name, "detail": detail})
-    found = list(dict.fromkeys(found))  # what is about captures is found in every part
+    seen = Seen(tables, given)
+    for finder in FINDERS:
+        try:
+            found += [_of_cluster(one, cluster, alone) for one in seen.find(finder)]
+        except (KdissectError, MemoryError):
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            detail = f"finder {finder.name} failed ({why}); the others' findings are there"
+            failed.append({"kind": Kind.FINDER_FAILED.name.lower(), "where": finder.name, "detail": detail})
+    return FoundInCluster(found, failed)
+
+
+def put_together(parts: Sequence[FoundInCluster], connections: Mapping[str | None, pa.Table], every: pa.Table) -> Found:
+    """The findings of all clusters, with their incidents. `connections`: of each cluster; `every`: of all."""
+    # What is about captures is found in every part.
+    found = list(dict.fromkeys(one for part in parts for one in part.findings))
     found.sort(key=lambda one: SEVERITIES.index(one.severity))  # stable: rankings keep their order
     kept: list[Finding] = []
     count_of: dict[tuple[str | None, str], int] = {}
@@ -115,23 +137,22 @@ def findings(tables: Tables, given: Limits = LIMITS) -> Found:
         count_of[kind] = count_of.get(kind, 0) + 1
         if one.id in UNCOUNTED or count_of[kind] <= MOST_OF_A_KIND:
             kept.append(one)
-    connections = {cluster: get(part, "connections") for cluster, part in parts}
-    every = get(tables, "connections")
     kept = [state_certainty(one, connections.get(one.cluster, every)) for one in numbered(kept)]
     schema = SCHEMAS["findings"]
     table = pa.Table.from_arrays(
         [pa.array([_cell(one, name) for one in kept], schema.field(name).type) for name in schema.names],
         schema=schema,
     )
+    failed = [row for part in parts for row in part.failed]
     return Found(table, pa.Table.from_pylist(failed, SCHEMAS["problems"]))
 
 
-def _of_cluster(one: Finding, cluster: str | None, parts: int) -> Finding:
+def _of_cluster(one: Finding, cluster: str | None, alone: bool) -> Finding:
     """A finding with the cluster that its evidence is of. Where other parts of the tables have rows, too, its filter
     names their cluster."""
     if one.table in WHOLE:
         return one
-    if parts == 1:
+    if alone:
         return replace(one, cluster=cluster)
     own = f"({one.filter})" if " or " in one.filter.lower() else one.filter
     return replace(one, cluster=cluster, filter=both(own, equals(CLUSTER.name, cluster)))
@@ -144,4 +165,7 @@ def _cell(one: Finding, name: str) -> object:
 
 fills(By.FINDINGS, lambda: {"findings": Finding.__slots__})
 
-__all__ = ["FINDERS", "LIMITS", "Finding", "Found", "Limits", "findings", "limits", "select_evidence"]
+__all__ = [
+    "FINDERS", "LIMITS", "Finding", "Found", "FoundInCluster", "Limits", "find_in_cluster", "findings", "limits",
+    "put_together", "select_evidence",
+]  # fmt: skip

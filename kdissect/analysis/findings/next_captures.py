@@ -25,6 +25,10 @@ MOST_HOSTS = 4
 """Hosts that a filter and a comment name."""
 
 
+COLUMNS = ("is_kafka", "broker", "client_id", "broker_ip", "client_ip", "broker_port")
+"""Columns of `connections` that are read."""
+
+
 def state_certainty(finding: Finding, connections: pa.Table) -> Finding:
     """The finding with `certainty` and `next_capture`. `connections`: the table, of all connections.
 

@@ -20,18 +20,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
+from kdissect.analysis.cluster_split import split_by_cluster
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.deliveries.transaction_rows import transactions
-from kdissect.analysis.findings import findings, limits, select_evidence
+from kdissect.analysis.findings import find_in_cluster, limits, put_together, select_evidence
+from kdissect.analysis.findings.evidence import get
+from kdissect.analysis.findings.next_captures import COLUMNS
 from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import NULL_TIME
 from kdissect.arrays.dictionaries import unified
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, opened, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, note, opened, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
 from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
@@ -41,7 +44,7 @@ from kdissect.spark.stages.resolving import Names, resolved_rows
 from kdissect.spark.stages.spent_time import SPENT
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES
-from kdissect.tables.declaration.model import TIME_KEY, By
+from kdissect.tables.declaration.model import CLUSTER, TIME_KEY, By
 from kdissect.tables.declaration.readers import (
     DELIVERIES,
     FINDINGS,
@@ -51,7 +54,7 @@ from kdissect.tables.declaration.readers import (
     TRANSACTIONS,
 )
 from kdissect.tables.order import order, sort_columns
-from kdissect.tables.recording import producers_table
+from kdissect.tables.recording import producers_table, resolve_sent
 
 MADE = tuple(name for name, one in TABLES.items() if one.progressive and name != COMMITS)
 """Tables that come out of this stage, where the analysis takes part in them."""
@@ -68,16 +71,16 @@ DECODED = tuple(
 log = logging.getLogger("kdissect.spark")
 
 EVIDENCE_ROWS = 1 << 19
-"""Rows that findings are looked for in, some 250 MB: the first ones, where there are more. Staged rows of evidence have
-their first instant as `at` and their number as `lot`."""
+"""Rows of a cluster that findings are looked for in, some 250 MB: the first ones, where there are more. Staged rows of
+evidence have their cluster as `broker`, their first instant as `at` and their number as `lot`."""
 STATE = "state of the analysis"
 """Staged rows with what the next span of a broker's time begins with: its `Stages`, before all other rows."""
 Ends = Mapping[str, int]
 """Broker -> the instant before which the rows of a span lie."""
 ALWAYS = -(1 << 62)
 """`at` of evidence without instants: sessions, connections and the like."""
-SIFTED = ("groups", "record_batches")
-"""Those of them that findings need a few rows of."""
+FOUND_THERE = "found there"
+"""Staged rows with what is found in a cluster, and its connections."""
 ROWS_A_TIME = 1 << 16
 """Rows that are worth working on: what is done once for each part of a broker's rows costs as much as ten thousand."""
 WAITING = 1 << 19
@@ -247,16 +250,46 @@ def evidence_of(name: str, table: pa.Table, plan: Plan) -> Iterator[pa.RecordBat
     """What findings can depend on of some rows of a table, resolved, as staged rows, one in each batch."""
     read = {*FINDINGS.tables[name], *sort_columns(name)}
     part = table.select([column for column in table.column_names if column in read])
-    part = select_evidence(name, part, limits(plan.settings.slow))
-    for begin, end in cut(part):
-        piece = part.slice(begin, end - begin)
-        at = pc.min(piece[TIME_KEY]).as_py() if TIME_KEY in sort_columns(name) else None
-        yield rows([Cell(EVIDENCE + name, "", cell(piece), ALWAYS if at is None else at, piece.num_rows)])
+    yield from _by_cluster(name, select_evidence(name, part, limits(plan.settings.slow)))
 
 
-def searched(cells: Iterable[tuple[int, int]]) -> int | None:
-    """The instant before which findings are looked for, where there is more evidence than EVIDENCE_ROWS; None for all.
-    `cells`: `at` and `lot` of all evidence."""
+def _by_cluster(name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Staged rows of evidence, each of one cluster, one in each batch. What has no instants is not counted."""
+    timed = name in TABLES and TIME_KEY in sort_columns(name)
+    for cluster, part in _clusters(table):
+        for begin, end in cut(part):
+            piece = part.slice(begin, end - begin)
+            at = pc.min(piece[TIME_KEY]).as_py() if timed else None
+            first, count = (ALWAYS, 0) if at is None else (at, piece.num_rows)
+            yield rows([Cell(EVIDENCE + name, cluster or "", cell(piece), first, count)])
+
+
+def _clusters(table: pa.Table) -> list[tuple[str | None, pa.Table]]:
+    """The rows of each cluster that some rows have."""
+    return [(cluster, part["_"]) for cluster, part in split_by_cluster({"_": table}) if part["_"].num_rows]
+
+
+Searched = Mapping[str | None, int | None]
+"""Cluster -> the instant before which findings are looked for in it, where it has more evidence than EVIDENCE_ROWS;
+None for all."""
+
+
+def searched(evidence: Iterable[tuple[str, int, int]], names: Names) -> Searched:
+    """The clusters in which findings are looked for by themselves. Rows without a cluster are of the only one that is
+    known. `evidence`: `broker`, `at` and `lot` of all of it."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for cluster, at, size in evidence:
+        found.setdefault(cluster, []).append((at, size))
+    for table in (names.leaders.table(names.topics), names.topics.table()):
+        for text in table[CLUSTER.name].unique().to_pylist():
+            found.setdefault(text or "", [])
+    known = [cluster for cluster in found if cluster]
+    if len(known) <= 1:
+        return {known[0] if known else None: _searched_until(one for some in found.values() for one in some)}
+    return {cluster or None: _searched_until(cells) for cluster, cells in found.items()}
+
+
+def _searched_until(cells: Iterable[tuple[int, int]]) -> int | None:
     count = 0
     for at, size in sorted(cells):
         count += size
@@ -272,13 +305,13 @@ def evidence(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Na
 
 
 def sift(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows of the tables in DECODED to staged rows of the same, or of their evidence."""
+    """Staged rows of `offset_commits` and of the tables in DECODED to staged rows of their evidence."""
     builder = names.builder(plan)
     for one in cells_of(batches):
-        if one.table in SIFTED:
-            yield from evidence_of(one.table, names.resolved(builder, one.table, opened(one.data)), plan)
+        if one.table == SENT:
+            yield from _by_cluster(SENT, resolve_sent(opened(one.data), names.topics))
         else:
-            yield rows([one._replace(at=ALWAYS, lot=0)])
+            yield from evidence_of(one.table, names.resolved(builder, one.table, opened(one.data)), plan)
 
 
 def filled(
@@ -301,31 +334,43 @@ def _joined(pieces: list[pa.Table]) -> pa.Table:
 
 
 def find(
-    batches: Iterable[pa.RecordBatch],
-    plan: Plan,
-    names: Names,
-    quality: pa.Table | None = None,
-    before: int | None = None,
+    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, quality: pa.Table | None, clusters: Searched
 ) -> Iterator[pa.RecordBatch]:
-    """Staged rows of evidence, of `offset_commits` as `committed_offsets.fill` gives them, and of the tables in DECODED
-    as `sift` gives them, all of them, to rows of `findings`. `quality`: the table `capture_quality`. `before`: as
-    `searched` says."""
-    parts = _resolved(batches, plan, names)
-    tables = {}
-    for name in [name for name in parts if name != SENT]:  # one copy at a time
-        table = _joined(parts.pop(name))
-        if before is not None and TIME_KEY in table.column_names:
-            table = table.filter(pc.less(table[TIME_KEY], before))
-        tables[name.removeprefix(EVIDENCE)] = order(name.removeprefix(EVIDENCE), table)
-    tables["producers"] = _producers(parts, names)
-    if quality is not None:
-        tables["capture_quality"] = quality
-    tables["leaders"] = names.leaders.table(names.topics)
-    tables["topics"] = names.topics.table()
-    schema = SCHEMAS["findings"].remove_metadata()
-    found = findings(tables, limits(plan.settings.slow))
+    """Staged rows of evidence in order of `broker`, those of a cluster together, to staged rows with what is found in
+    each cluster. `quality`: the table `capture_quality`."""
+    alone = len(clusters) == 1
+    learned = {"leaders": names.leaders.table(names.topics), "topics": names.topics.table()}
+    apart = {name: dict(_clusters(table)) for name, table in learned.items()}
+    for text, cells in groupby(cells_of(batches), lambda one: "" if alone else one.broker):
+        cluster = next(iter(clusters)) if alone else text or None
+        before = clusters[cluster]
+        parts: dict[str, list[pa.Table]] = {}
+        for one in cells:
+            if before is None or one.at < before:
+                parts.setdefault(one.table.removeprefix(EVIDENCE), []).append(opened(one.data))
+        tables = {} if quality is None else {"capture_quality": quality}
+        for name in [name for name in parts if name != SENT]:  # one copy at a time
+            table = _joined(parts.pop(name))
+            if before is not None and TIME_KEY in table.column_names:
+                table = table.filter(pc.less(table[TIME_KEY], before))
+            tables[name] = order(name, table)
+        tables["producers"] = _producers(parts, names)
+        for name, table in learned.items():
+            tables[name] = table if alone else apart[name].get(cluster, table.slice(0, 0))
+        made = find_in_cluster(tables, cluster, alone, limits(plan.settings.slow))
+        yield rows([note(FOUND_THERE, (cluster, made, get(tables, "connections").select(list(COLUMNS))))])
+
+
+def conclude(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """What `find` gives of all clusters to rows of `findings`."""
+    told = [pickle.loads(one.data) for one in cells_of(batches)]
+    told.sort(key=lambda one: (one[0] is None, one[0] or ""))
+    connections = {cluster: table for cluster, _, table in told}
+    every = pa.concat_tables(connections.values()) if told else SCHEMAS["connections"].empty_table()
+    found = put_together([made for _, made, _ in told], connections, every)
     for detail in found.problems["detail"].to_pylist():
         log.error("%s", detail)  # `problems` was written from the decoded rows by now
+    schema = SCHEMAS["findings"].remove_metadata()
     yield from shown(found.findings, schema).select(plan.tables["findings"]).to_batches()
 
 
@@ -379,9 +424,7 @@ def deliver(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iter
 
 def delivered(first: FirstRows) -> Iterator[pa.RecordBatch]:
     """Staged rows of the evidence of `deliveries`."""
-    table = first.deliveries()
-    for begin, end in cut(table):
-        yield rows([Cell(EVIDENCE + "deliveries", "", cell(table.slice(begin, end - begin)), ALWAYS, 0)])
+    return _by_cluster("deliveries", first.deliveries())
 
 
 def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

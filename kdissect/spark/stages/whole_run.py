@@ -55,7 +55,7 @@ SINGLE = "_single"
 ELSEWHERE = "_elsewhere"
 """Staged rows that say that a capture cannot be read like this: tasks for each file get farther."""
 MOST_EVIDENCE = analysing.EVIDENCE_ROWS + (1 << 18)
-"""Rows of evidence that are staged: parts come in order of time, so later ones are not looked at (`searched`)."""
+"""Rows of a cluster's evidence that are staged: parts come in order of time, so later ones are not looked at."""
 NOTHING_COUNTED = Tally(np.zeros((0, 0), np.int64), 0, 0, 0, {})
 
 
@@ -123,7 +123,7 @@ class Reading:
         self._straight = straight
         self._columns = kept_columns(plan, () if straight is None else straight.tables)
         self._finds = "findings" in plan.tables
-        self._evidence = 0
+        self._evidence: dict[str, int] = {}
         self._first = FirstRows()
         self._pieces = Pieces(plan.pieces) if plan.pieces else None
         self._stash = Stash(number, self._pieces)
@@ -197,10 +197,12 @@ class Reading:
                 self._full[name] = self._full.get(name, full) & full
             yield from self._stash.take(name, part)
         if self._finds and name in FINDINGS.tables and name != COMMITS:
-            if self._evidence > MOST_EVIDENCE and TIME_KEY in sort_columns(name):
-                return
             for batch in analysing.evidence_of(name, table, self._plan):
-                self._evidence += sum(batch.column("lot").to_pylist())
+                cluster, size = batch.column("broker")[0].as_py(), batch.column("lot")[0].as_py()
+                staged = self._evidence.get(cluster, 0)
+                if staged > MOST_EVIDENCE and TIME_KEY in sort_columns(name):
+                    continue
+                self._evidence[cluster] = staged + size
                 yield batch.set_column(ORIGIN, STAGED.field(ORIGIN), pa.array([self._number], pa.int32()))
 
     def _names(self) -> Names:
