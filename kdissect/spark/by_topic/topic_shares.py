@@ -20,12 +20,11 @@ from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import Int64s, reals
-from kdissect.arrays.dictionaries import unified
 from kdissect.engine.extracts.delivery_shares import Shares
 from kdissect.spark.cells import dealt_rows
 from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
 from kdissect.spark.cells.dealt_rows import share_of_partition, split_by_share
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, opened, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, joined, opened, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.tables.builder import shown
@@ -56,7 +55,7 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
                 parts.setdefault(of, []).append(names.resolved(builder, of, table))
         if dealt.size >= dealt_rows.KEPT_ROWS:
             yield from dealt.rest()
-        dealt.take({of: _join_tables(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
+        dealt.take({of: joined(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
     yield from dealt.rest()
 
 
@@ -125,10 +124,10 @@ class _Dealt:
         kept, self._kept, self.size = self._kept, {}, 0
         called, self._called = self._called, ""
         for (share, name), tables in kept.items():
-            yield rows([Cell(name, called, cell(_join_tables(tables)), lot=self._labels[share])])
+            yield rows([Cell(name, called, cell(joined(tables)), lot=self._labels[share])])
         for name, told in (("groups", self._groups), ("connections", self._connections)):
             if told:
-                table = _join_tables(told)
+                table = joined(told)
                 data = cell(_stays(table) if name == "groups" else table)
                 yield rows([Cell(name, called, data, lot=label) for label in self._labels])
         self._groups, self._connections = [], []
@@ -179,9 +178,5 @@ def _make_at_once(lots: Iterable[Lot], name: str) -> Iterator[pa.Table]:
             if table.num_rows:
                 parts.setdefault(one, []).append(table)
     tables = {one: SCHEMAS[one].empty_table() for one in BY_TOPIC[name]}
-    tables |= {one: order(one, _join_tables(pieces)) for one, pieces in parts.items()}
+    tables |= {one: order(one, joined(pieces)) for one, pieces in parts.items()}
     yield topic_traffic(tables) if name == "topic_traffic" else traced(tables)
-
-
-def _join_tables(pieces: Sequence[pa.Table]) -> pa.Table:
-    return unified(pa.concat_tables(pieces, promote_options="permissive"))

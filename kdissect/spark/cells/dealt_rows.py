@@ -9,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder, Int64s, ints
-from kdissect.arrays.dictionaries import unified
 from kdissect.arrays.growing import runs
-from kdissect.spark.cells.table_cells import Cell, cell, rows
+from kdissect.spark.cells.table_cells import Cell, cell, joined, rows
 
 KEPT_ROWS = 1 << 19
 """Rows that wait to be passed on together, 30 to 60 MB."""
@@ -37,8 +36,7 @@ class Dealt:
         """What is left."""
         kept, self._kept, self._rows = self._kept, {}, 0
         for (share, name), tables in kept.items():
-            data = cell(unified(pa.concat_tables(tables, promote_options="permissive")))
-            yield rows([Cell(name, "", data, lot=self._labels[share])])
+            yield rows([Cell(name, "", cell(joined(tables)), lot=self._labels[share])])
 
     def to_all(self, name: str, text: str) -> Iterator[pa.RecordBatch]:
         """Staged rows with a text, as `broker`, for every task."""

@@ -159,6 +159,19 @@ def cells_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Cell]:
             yield Cell(*(batch.column(name)[i].as_py() for name in Cell._fields))
 
 
+def joined(pieces: Iterable[pa.Table]) -> pa.Table:
+    """Pieces of a table as one; a dictionary for all of it."""
+    return unified(pa.concat_tables(pieces, promote_options="permissive"))
+
+
+def by_table(cells: Iterable[Cell]) -> dict[str, list[pa.Table]]:
+    """The pieces in staged rows, by table."""
+    parts: dict[str, list[pa.Table]] = {}
+    for one in cells:
+        parts.setdefault(one.table, []).append(opened(one.data))
+    return parts
+
+
 def cut(table: pa.Table, size: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
     """Row ranges of about so many bytes each."""
     if table.num_rows:

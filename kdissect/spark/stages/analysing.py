@@ -33,8 +33,7 @@ from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import NULL_TIME
-from kdissect.arrays.dictionaries import unified
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, note, opened, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, joined, note, opened, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
 from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
@@ -225,7 +224,7 @@ def _fed(
     tables = dict(none)
     messages: dict[tuple[int, int], pa.Table] = {}
     for name, pieces in parts.items():
-        whole = _joined([builder.resolve(name, piece) for piece in pieces])
+        whole = joined([builder.resolve(name, piece) for piece in pieces])
         if name in SCHEMAS:
             tables[name] = order(name, whole)
         else:
@@ -329,10 +328,6 @@ def _pieces(name: str, table: pa.Table, broker: str = "") -> Iterator[pa.RecordB
         yield rows([Cell(name, broker, cell(table.slice(begin, end - begin)))])
 
 
-def _joined(pieces: list[pa.Table]) -> pa.Table:
-    return unified(pa.concat_tables(pieces, promote_options="none"))
-
-
 def find(
     batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, quality: pa.Table | None, clusters: Searched
 ) -> Iterator[pa.RecordBatch]:
@@ -350,7 +345,7 @@ def find(
                 parts.setdefault(one.table.removeprefix(EVIDENCE), []).append(opened(one.data))
         tables = {} if quality is None else {"capture_quality": quality}
         for name in [name for name in parts if name != SENT]:  # one copy at a time
-            table = _joined(parts.pop(name))
+            table = joined(parts.pop(name))
             if before is not None and TIME_KEY in table.column_names:
                 table = table.filter(pc.less(table[TIME_KEY], before))
             tables[name] = order(name, table)
@@ -378,7 +373,7 @@ def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Name
     """Staged rows of all tables that a table in SUMMED reads to its rows."""
     parts = _resolved(batches, plan, names)
     tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
-    tables |= {one: order(one, _joined(pieces)) for one, pieces in parts.items()}
+    tables |= {one: order(one, joined(pieces)) for one, pieces in parts.items()}
     yield from shown(MAKERS[name](tables), SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
 
 
@@ -415,7 +410,7 @@ def deliver(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iter
     """Staged rows, as they were decoded, of tables that deliveries are made of to staged rows of the evidence of
     `deliveries`."""
     first = FirstRows()
-    tables = {name: _joined(pieces) for name, pieces in _resolved(batches, plan, names).items()}
+    tables = {name: joined(pieces) for name, pieces in _resolved(batches, plan, names).items()}
     first.take(tables)
     for name, table in tables.items():
         first.add(name, table)
@@ -436,7 +431,7 @@ def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Itera
 def _producers(parts: Mapping[str, list[pa.Table]], names: Names) -> pa.Table:
     if not parts.get(SENT):
         return SCHEMAS["producers"].empty_table()
-    return producers_table(_joined(parts[SENT]), names.topics)
+    return producers_table(joined(parts[SENT]), names.topics)
 
 
 def _resolved(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> dict[str, list[pa.Table]]:

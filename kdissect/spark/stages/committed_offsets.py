@@ -6,7 +6,7 @@ partition; then each task has all that was seen of its partitions, and the commi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 import numpy as np
@@ -15,9 +15,8 @@ import pyarrow as pa
 from kdissect.analysis.committed_lag import settle
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Coder, ints, with_columns
-from kdissect.arrays.dictionaries import unified
 from kdissect.spark.cells.dealt_rows import Dealt, share_of_partition
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, opened, rows
+from kdissect.spark.cells.table_cells import Cell, by_table, cell, cells_of, cut, joined, opened, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
@@ -53,7 +52,7 @@ def deal(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
         for piece in lot:
             parts[piece.table].append(names.resolved(builder, piece.table, opened(piece.data)))
         if parts["fetches"] and parts["fetch_partitions"]:
-            seen = sightings(_joined(parts["fetches"]), _joined(parts["fetch_partitions"]), capture)
+            seen = sightings(joined(parts["fetches"]), joined(parts["fetch_partitions"]), capture)
             yield from dealt.take(SEEN, seen, share_of_partition(seen, count))
         for commits in parts[COMMITS]:
             named = pa.array([capture] * commits.num_rows, pa.string()).dictionary_encode()
@@ -85,18 +84,16 @@ def sightings(fetches: pa.Table, partitions: pa.Table, capture: str) -> pa.Table
 
 def fill(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Staged rows of SEEN and COMMITS, all of some partitions, to staged rows of `offset_commits`."""
-    parts: dict[str, list[pa.Table]] = {SEEN: [SIGHTED.empty_table()], COMMITS: []}
-    for piece in cells_of(batches):
-        parts[piece.table].append(opened(piece.data))
-    if not parts[COMMITS]:
+    parts = by_table(cells_of(batches))
+    if COMMITS not in parts:
         return
-    seen, commits = _joined(parts[SEEN]), order(COMMITS, _joined(parts[COMMITS]))
+    seen, commits = joined([SIGHTED.empty_table(), *parts.get(SEEN, ())]), order(COMMITS, joined(parts[COMMITS]))
     captured = commits.select([CAPTURE]).rename_columns(["capture"])
     high, n = keys_of(commits)
     captured = with_columns(captured, dict(zip(EXCHANGE_KEYS, (pa.array(high), pa.array(n)), strict=True)))
     owners = [table.select([*EXCHANGE_KEYS, "capture"]) for table in (seen, captured)]
     given = {
-        "exchanges": _joined(owners),
+        "exchanges": joined(owners),
         "fetches": seen.select([*EXCHANGE_KEYS, "response_first_at"]),
         "fetch_partitions": seen.select([*EXCHANGE_KEYS, "topic", "partition", "high_watermark"]),
         COMMITS: commits.drop_columns([CAPTURE]),
@@ -104,7 +101,3 @@ def fill(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     made = settle(given)
     for begin, end in cut(made):
         yield rows([Cell(COMMITS, "", cell(made.slice(begin, end - begin)))])
-
-
-def _joined(pieces: Sequence[pa.Table]) -> pa.Table:
-    return unified(pa.concat_tables(pieces, promote_options="none"))

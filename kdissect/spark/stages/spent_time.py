@@ -20,9 +20,8 @@ from kdissect.analysis.ledger.interval_sweep import Spans
 from kdissect.analysis.ledger.subjects import Subjects
 from kdissect.analysis.ledger.time_ledger import KINDS, Ledger
 from kdissect.arrays.arrow import Int64s, ints
-from kdissect.arrays.dictionaries import unified
 from kdissect.spark.cells.dealt_rows import Dealt, share_of_text
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, opened, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, joined, opened, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.tables.builder import shown
@@ -79,7 +78,7 @@ def divide(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
         else:
             parts.setdefault(one.table, []).append(opened(one.data))
     tables = {one: SCHEMAS[one].empty_table() for one in SPENT[name]}
-    tables |= {one: order(one, _joined(pieces)) for one, pieces in parts.items()}
+    tables |= {one: order(one, joined(pieces)) for one, pieces in parts.items()}
     dealt = Dealt(plan.labels)
     # Rows without a cluster are of the only one that is known (`split_known_clusters`), which others' rows may tell.
     for cluster, part in split_by_cluster(tables) if len(clusters) > 1 else [(next(iter(clusters), None), tables)]:
@@ -113,7 +112,7 @@ def gather(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
         kinds.setdefault(kind, {}).setdefault(of, []).append(opened(one.data))
     for kind, parts in kinds.items():
         none = {one: SCHEMAS[one].empty_table() for one in SPENT[name]} | {SPANS: NO_SPANS}
-        for cluster, part in split_by_cluster(none | {one: _joined(pieces) for one, pieces in parts.items()}):
+        for cluster, part in split_by_cluster(none | {one: joined(pieces) for one, pieces in parts.items()}):
             if not part["exchanges"].num_rows:
                 continue
             spans = part[SPANS]
@@ -152,7 +151,3 @@ def _send(kind: str, ledger: Ledger, subjects: Subjects, dealt: Dealt, count: in
 def _pairs(values: Int64s, share: Int64s, count: int) -> Sequence[Int64s]:
     """The distinct pairs of two columns."""
     return np.divmod(np.unique(values * count + share), count)
-
-
-def _joined(pieces: list[pa.Table]) -> pa.Table:
-    return unified(pa.concat_tables(pieces, promote_options="permissive"))

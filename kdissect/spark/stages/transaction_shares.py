@@ -18,10 +18,9 @@ from kdissect.analysis.cluster_split import cluster_codes
 from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Int64s, ints, times
-from kdissect.arrays.dictionaries import unified
 from kdissect.spark.cells.aligned_rows import ALIGNED
 from kdissect.spark.cells.dealt_rows import Dealt, share_of_text
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, opened, rows
+from kdissect.spark.cells.table_cells import Cell, by_table, cell, cells_of, joined, opened, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.tables.builder import shown
@@ -92,11 +91,9 @@ def deal(
 
 def make(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """All that `deal` gives of some shares to rows of `transactions`."""
-    parts: dict[str, list[pa.Table]] = {}
-    for one in cells_of(batches):
-        parts.setdefault(one.table, []).append(opened(one.data))
+    parts = by_table(cells_of(batches))
     tables = {one: SCHEMAS[one].empty_table() for one in TRANSACTIONS.tables}
-    tables |= {one: order(one, _joined(pieces)) for one, pieces in parts.items()}
+    tables |= {one: order(one, joined(pieces)) for one, pieces in parts.items()}
     made = shown(transactions(tables), SCHEMAS["transactions"].remove_metadata())
     yield from made.select(plan.tables["transactions"]).to_batches()
 
@@ -109,7 +106,7 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, pa.Table]]:
             name = one.table.removeprefix(ALIGNED)
             if name in TRANSACTIONS.tables:
                 parts.setdefault(name, []).append(opened(one.data))
-        lot = {name: _joined(pieces) for name, pieces in parts.items()}
+        lot = {name: joined(pieces) for name, pieces in parts.items()}
         carried = lot.pop("record_batches", None)
         if carried is not None and "produces" in lot:  # those that readers were given tell nothing
             table = carried.filter(pa.array(ints(carried, "is_transactional", 0) == 1))
@@ -147,7 +144,3 @@ def _latest(exchanges: pa.Table) -> pa.Table:
         ordered = np.lexsort((times(exchanges, name), codes))
         kept.append(ordered[np.append(codes[ordered][1:] != codes[ordered][:-1], True)])
     return exchanges.take(pa.array(np.unique(np.concatenate(kept))))
-
-
-def _joined(pieces: list[pa.Table]) -> pa.Table:
-    return unified(pa.concat_tables(pieces, promote_options="permissive"))
