@@ -10,22 +10,21 @@ import pyarrow as pa
 
 from kdissect.arrays.typed_values import loaded
 from kdissect.problems import CaptureUnreadable
-from kdissect.spark.by_topic import topic_shares
 from kdissect.spark.cells.aligned_rows import ALIGNED, FROM_ALIGNED
 from kdissect.spark.cells.table_cells import STAGED
 from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.remarks import Remark, rows_of, searched_in_part, seen_twice
 from kdissect.spark.schemas import spark_schema, with_single, without
+from kdissect.spark.shares import spent_time, topic_shares, transaction_shares
 from kdissect.spark.source.remote_captures import whole_files
-from kdissect.spark.stages import analysing, committed_offsets, decoding, spent_time, transaction_shares
+from kdissect.spark.stages import analysing, committed_offsets, decoding
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, together
 from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
-from kdissect.spark.stages.spent_time import SPENT
 from kdissect.spark.time_spans import in_spans, span_ends
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES
@@ -314,7 +313,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         analysed, decoded, count = self._analysed, self._decoded, len(self.plan.labels)
         made = analysing.summed_in(name)
         rows = analysed.where(analysed["table"].isin([one for one in made if one != "exchanges"]))
-        rows = rows.unionByName(self._filled(SPENT[name]["exchanges"]))
+        rows = rows.unionByName(self._filled(analysing.SUMMED[name]["exchanges"]))
         rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.summed_decoded(name)))))
         deal = partial(spent_time.deal, name=name, plan=self.plan, names=self.names)
         divide, gather = (partial(one, name=name, plan=self.plan) for one in (spent_time.divide, spent_time.gather))

@@ -18,19 +18,19 @@ import pytest
 
 from kdissect.capture import open_captures
 from kdissect.engine.settings import Settings
-from kdissect.spark.by_topic import topic_shares
 from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
 from kdissect.spark.cells.table_cells import Cell, opened
 from kdissect.spark.common_connections import with_common
-from kdissect.spark.stages import analysing, committed_offsets, decoding, transaction_shares
+from kdissect.spark.shares import topic_shares, transaction_shares
+from kdissect.spark.shares.spent_time import BY, divide, gather
+from kdissect.spark.shares.spent_time import deal as deal_spent
+from kdissect.spark.stages import analysing, committed_offsets, decoding
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
 from kdissect.spark.stages.resolving import Names, put_together, resolved_rows
-from kdissect.spark.stages.spent_time import SPENT, divide, gather
-from kdissect.spark.stages.spent_time import deal as deal_spent
 from kdissect.tables.declaration import columns_of
 from kdissect.tables.declaration.readers import DELIVERIES
 from kdissect.tables.recording import Reading
@@ -180,7 +180,7 @@ def tables_of(
             quality = outcome.tables.get("capture_quality")
             out[name] = pa.Table.from_batches(found_in(found, plan, names, quality), schema)
             continue
-        if name in SPENT:
+        if name in BY:
             out[name] = pa.Table.from_batches(spent(made, staged, name, plan, names), schema)
             continue
         if name == "transactions":

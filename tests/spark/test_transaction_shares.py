@@ -12,7 +12,7 @@ import kdissect
 from kdissect.spark.cells import aligned_rows, dealt_rows
 from kdissect.spark.cells.aligned_rows import FROM_ALIGNED
 from kdissect.spark.cells.table_cells import cell
-from kdissect.spark.stages.transaction_shares import PAIRS, join_producers
+from kdissect.spark.shares.transaction_shares import PAIRS, join_producers
 from tests.conftest import CAPTURES
 from tests.other_cluster import write_other_cluster
 from tests.spark.conftest import NO_CAPTURES

@@ -40,11 +40,12 @@ from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
 from kdissect.spark.stages.lots import FEW
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
-from kdissect.spark.stages.spent_time import SPENT
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import CLUSTER, TIME_KEY, By
 from kdissect.tables.declaration.readers import (
+    BUDGET,
+    BUDGET_TOPICS,
     DELIVERIES,
     FINDINGS,
     FIRST_BATCHES,
@@ -85,7 +86,8 @@ ROWS_A_TIME = 1 << 16
 WAITING = 1 << 19
 """Rows of fetches, or of their partitions, that may wait for the watermark: lots of many tasks overlap."""
 SUMMED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    **SPENT,
+    "time_budget": {**BUDGET.tables, **BUDGET_TOPICS.tables},
+    "time_ledger": BUDGET.tables,
     "topic_traffic": TOPIC_TRAFFIC.tables,
     "deliveries": DELIVERIES.tables,
     "traced": TRACED.tables,

@@ -8,7 +8,7 @@ more, by subject.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,21 +22,17 @@ from kdissect.analysis.ledger.time_ledger import KINDS, Ledger
 from kdissect.arrays.arrow import Int64s, ints
 from kdissect.spark.cells.dealt_rows import Dealt, share_of_text
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, joined, opened, rows
+from kdissect.spark.stages.analysing import SUMMED
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.tables.builder import shown
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
-from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS
+from kdissect.tables.declaration.readers import BUDGET_TOPICS
 from kdissect.tables.order import order, sort_columns
 
-SPENT: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "time_budget": {**BUDGET.tables, **BUDGET_TOPICS.tables},
-    "time_ledger": BUDGET.tables,
-}
-"""Tables about whose time was spent on what, and what they read."""
 BY = {"time_budget": SUBJECTS, "time_ledger": KINDS}
-"""The kinds of subjects of each."""
+"""Tables about whose time was spent on what, and the kinds of their subjects."""
 OF_ONE_BROKER = ("broker", "connection")
 """Kinds of subjects all of whose exchanges one broker has."""
 CLUSTER_SEEN = "cluster seen"
@@ -58,7 +54,7 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
         clusters.update(texts[code] for code in np.unique(codes[codes >= 0]))
         owned = table if "broker" in table.column_names else pa.table({"broker": [known.get(one.broker, one.broker)]})
         share = np.broadcast_to(share_of_text(owned, "broker", count), table.num_rows)
-        read = {*SPENT[name][one.table], *sort_columns(one.table), *EXCHANGE_KEYS}
+        read = {*SUMMED[name][one.table], *sort_columns(one.table), *EXCHANGE_KEYS}
         yield from dealt.take(
             one.table, table.select([column for column in table.column_names if column in read]), share
         )
@@ -77,7 +73,7 @@ def divide(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
             clusters.add(one.broker)
         else:
             parts.setdefault(one.table, []).append(opened(one.data))
-    tables = {one: SCHEMAS[one].empty_table() for one in SPENT[name]}
+    tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
     tables |= {one: order(one, joined(pieces)) for one, pieces in parts.items()}
     dealt = Dealt(plan.labels)
     # Rows without a cluster are of the only one that is known (`split_known_clusters`), which others' rows may tell.
@@ -111,7 +107,7 @@ def gather(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
         kind, of = one.table.split()
         kinds.setdefault(kind, {}).setdefault(of, []).append(opened(one.data))
     for kind, parts in kinds.items():
-        none = {one: SCHEMAS[one].empty_table() for one in SPENT[name]} | {SPANS: NO_SPANS}
+        none = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]} | {SPANS: NO_SPANS}
         for cluster, part in split_by_cluster(none | {one: joined(pieces) for one, pieces in parts.items()}):
             if not part["exchanges"].num_rows:
                 continue
