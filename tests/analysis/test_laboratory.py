@@ -68,3 +68,9 @@ def test_a_recording_is_judged_by_its_name_and_truth() -> None:
     assert (one.cell.library, one.cell.point, one.verdict, one.wrong) == ("aiokafka", "", "named", False)
     ends = {(cell.library, cell.point) for cell in cells(LAB) if cell.cause == "reset"}
     assert ends >= {("kafka_python", "client"), ("kafka_python", "broker")}
+
+
+def test_a_recording_at_an_end_that_does_not_show_its_cause_is_void() -> None:
+    """A firewall that reads nothing of the broker acknowledges in its place towards the client."""
+    assert list(LAB.glob("unread_6s_*_client.pcap*"))
+    assert {cell.point for cell in cells(LAB) if cell.cause == "unread_6s"} == {"broker"}

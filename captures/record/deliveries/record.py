@@ -20,6 +20,7 @@ from pathlib import Path
 
 import zstandard
 
+from captures.record.java import build_java_client
 from tests.live import broker
 
 HERE = Path(__file__).resolve().parent
@@ -82,9 +83,7 @@ class Recording:
         self.running, self.events = [], []
         shutil.copytree(HERE / "go", folder / "go")
         subprocess.run(["go", "build", "-mod=mod", "-o", str(folder / "deliveries"), "."], cwd=folder / "go", check=True)
-        jars = f"{broker.jars()}/*"
-        subprocess.run(["javac", "-cp", jars, "-d", str(folder), str(HERE / "java/Worker.java")], check=True)
-        java = ["java", "-Xmx300m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dlog4j2.level=ERROR", "-cp", f"{folder}:{jars}", "Worker"]
+        java = build_java_client(HERE / "java/Worker.java", folder)
         python = [sys.executable, str(HERE / "clients.py")]
         self.commands = {
             "java": java, "franz_go": [str(folder / "deliveries")],

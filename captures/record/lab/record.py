@@ -1,13 +1,13 @@
 """record.py OUT [CAUSE | CAUSE/LIBRARY]...: recordings with a known cause, a matrix of cause x client library x broker.
 
 Two Apache Kafka nodes (KRaft; LAB_KAFKA names the release, else that of tests/live) in a network namespace of this
-command's own. Clients (`clients.py`, `go/`, `kafkajs.js`) reach them directly, through a firewall of ours (`firewall.py`)
+command's own. Clients (`clients.py`, `go/`, `java/`, `kafkajs.js`) reach them directly, through a firewall of ours (`firewall.py`)
 whose addresses the brokers advertise, or from a namespace of their own through a cable of ours (`wire.py`). A cell is
 recorded at the points that its cause names: `client` and `broker` are the two sides of the firewall or of the cable;
 without either word the brokers themselves are asked. A new cause is a function with a row in CAUSES, a new library a
 name in LIBRARIES and a line in Cell.command.
 
-    PYTHONPATH=$PWD python captures/record/lab/record.py captures/lab            the whole matrix, an hour
+    PYTHONPATH=$PWD python captures/record/lab/record.py captures/lab            the whole matrix, two hours
     PYTHONPATH=$PWD python captures/record/lab/record.py captures/lab reset healthy/aiokafka
 
 LAB_KAFKA=2.8.2 and older ones have a ZooKeeper beside them. LAB_KAFKA=kfake takes franz-go's broker of the program that
@@ -34,8 +34,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
 
+from captures.record.java import build_java_client
+from tests.live.broker import CACHE, CLUSTER, Live, _java, _settings, _wait, jars
+
 HERE = Path(__file__).resolve().parent
-LIBRARIES = ("kafka-python", "aiokafka", "librdkafka", "franz-go", "sarama", "kafkajs")
+LIBRARIES = ("kafka-python", "aiokafka", "librdkafka", "franz-go", "sarama", "kafkajs", "java")
 NODES = (1, 2)
 DIRECT = "127.0.0.1:9092,127.0.0.1:9093"
 """Where the two nodes are without a firewall."""
@@ -56,6 +59,8 @@ POINTS = {
     "client": "tcp port 9092 and (host 127.0.0.2 or host 127.0.0.3)",
     "broker": "tcp and (port 9192 or port 9193)",
 }
+LEAD_S = {"java": 10.0}
+"""A library's clients start so long before a cell's first second: on a busy machine four virtual machines need it."""
 END_S = 3.0
 """Clients end so long before the recording does; one that cannot goes on to its end."""
 
@@ -73,9 +78,10 @@ def say(out: Path, text: str) -> None:
 class Nodes:
     """Node 1 is a broker and the controller, node 2 a broker."""
 
-    def __init__(self, folder: Path) -> None:
-        from tests.live.broker import CLUSTER, Live, _java, _settings
+    java_client: list[str]
+    """The command of a client of Kafka's own library, without arguments."""
 
+    def __init__(self, folder: Path) -> None:
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         self.java, self.folder = {}, folder
         self.keeper: subprocess.Popen[bytes] | None = None
@@ -145,8 +151,6 @@ class Nodes:
         raise AssertionError("ZooKeeper does not listen")
 
     def start(self, node: int) -> None:
-        from tests.live.broker import _wait
-
         data = self.folder / f"node{node}"
         (data / "server.log").unlink(missing_ok=True)
         slow = {"LD_PRELOAD": str(self.preload), "LAB_SLOW_SYNC": str(self.slow_sync)} if node == 2 else {}
@@ -205,8 +209,6 @@ def before_kraft() -> bool:
 
 def libraries() -> Path:
     """The folder with the jars of LAB_KAFKA, from Maven."""
-    from tests.live.broker import CACHE, jars
-
     release = os.environ.get("LAB_KAFKA")
     if not release:
         return jars()
@@ -327,6 +329,8 @@ class Cell:
             return [os.environ["LAB_GO"], library, *words]
         if library == "kafkajs":
             return ["node", str(HERE / "kafkajs.js"), *words]
+        if library == "java":
+            return [*self.nodes.java_client, *words]
         return [sys.executable, str(HERE / "clients.py"), library, *words]
 
     def usual(self, **more: str) -> None:
@@ -736,7 +740,7 @@ CAUSES = {
     "slow_consumer": Cause(slow_consumer, seconds=24.0), "leader_moved": Cause(leader_moved),
     "members_come": Cause(members_come), "too_large": Cause(too_large), "unresolved": Cause(unresolved),
     "wrong_password": Cause(wrong_password), "denied": Cause(denied), "tls_to_plain": Cause(tls_to_plain),
-    "same_instance": Cause(same_instance, libraries=LIBRARIES[:-1]), "two_subscriptions": Cause(two_subscriptions),
+    "same_instance": Cause(same_instance, libraries=tuple(one for one in LIBRARIES if one != "kafkajs")), "two_subscriptions": Cause(two_subscriptions),
     "too_few_replicas": Cause(too_few_replicas, seconds=26.0), "slow_disk": Cause(slow_disk), "starved": Cause(starved),
 } | {
     act.__name__: Cause(act, THROUGH, wire=True)
@@ -791,7 +795,7 @@ def record(out: Path, name: str, library: str, nodes: Nodes) -> None:
             file = "_".join(part for part in (name, library.replace("-", "_"), point) if part)
             stack.enter_context(dumped(out / f"{file}.pcap", POINTS[point], cell.outside, point))
         cell.say((cause.act.__doc__ or "").replace("\n", " "))
-        cell.began = time.time()
+        cell.began = time.time() + LEAD_S.get(library, 0.0)
         cause.act(cell)
         cell.until(cause.seconds + END_S)
     # the recording is over: what still runs has no part in it
@@ -806,8 +810,10 @@ def record(out: Path, name: str, library: str, nodes: Nodes) -> None:
 
 def main() -> None:
     if os.environ.get("LAB_INSIDE") is None:
+        # Maven needs the network that the namespace does not have
+        jars()
         if os.environ.get("LAB_KAFKA") != "kfake":
-            libraries()  # Maven needs the network that the namespace does not have
+            libraries()
         os.environ["LAB_INSIDE"] = "1"
         os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -820,6 +826,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         fake = os.environ.get("LAB_KAFKA") == "kfake"
         nodes = Fake() if fake else Nodes(Path(folder))
+        nodes.java_client = build_java_client(HERE / "java/Lab.java", Path(folder))
         nodes.join()
         try:
             for node in NODES:
