@@ -100,14 +100,17 @@ def release_of(capture: kdissect.Capture) -> str:
 
 
 def mischief(cell: Cell, begin: datetime) -> tuple[datetime, datetime] | None:
-    """The first and the last instant at which something was done; None where clients were started wrong already. The
-    truth has times of day, `begin` is the first packet's."""
+    """The first and the last instant at which something was done, the end of time where it lasts; None where clients
+    were started wrong already. The truth has times of day, `begin` is the first packet's."""
     done = [line for line in cell.truth[1:] if not re.match(r"\S+ (client |still running)", line)]
     instants = [
         datetime.combine(begin.date(), datetime.strptime(line.split(" ", 1)[0], "%H:%M:%S.%f").time(), begin.tzinfo)
         for line in done
     ]
-    return (min(instants), max(instants)) if instants else None
+    if not instants:
+        return None
+    lasts = re.search(r"between: (delay|loss|big|rate|unread)", done[-1])
+    return min(instants), datetime.max.replace(tzinfo=begin.tzinfo) - AFTER if lasts else max(instants)
 
 
 def fits(row: Row, wanted: Mapping[str, Any], span: tuple[datetime, datetime] | None) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT
-from tests.laboratory import EXPECTED, LIBRARIES, cells, half_of, judge, judged
+from tests.laboratory import EXPECTED, LIBRARIES, Cell, cells, half_of, judge, judged, mischief
 
 LAB = ROOT / "captures" / "lab"
 AT = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -55,6 +56,17 @@ def test_what_lies_before_the_mischief_does_not_name_it() -> None:
     span = AT.replace(minute=1), AT.replace(minute=2)
     assert judge("loss", [row("network")], span) == ("unsaid", False)
     assert judge("loss", [row("network")], (AT, AT)) == ("named", False)
+
+
+def test_a_mischief_that_nothing_ends_lasts() -> None:
+    def span_of(*done: str) -> tuple[datetime, datetime] | None:
+        return mischief(Cell(Path("x"), "far", "java", "broker", ("12:00:00.000 What it is.", *done)), AT)
+
+    delayed = span_of("12:00:01.000 between: delay 15 15 at 12:00:01.000")
+    assert judge("far", [row("network") | {"first_at": AT.replace(minute=1)}], delayed) == ("named", False)
+    joined = span_of("12:00:01.000 between: cut up at 12:00:01.000", "12:00:05.000 between: join at 12:00:05.000")
+    assert joined == (AT.replace(second=1), AT.replace(second=5))
+    assert span_of("12:00:20.000 client p1 80 []") is None
 
 
 def test_silence_is_kept_where_nothing_is_wrong() -> None:

@@ -397,7 +397,7 @@ def closed(cell: Cell) -> None:
     whole, cell.seconds = cell.seconds, 9
     cell.usual()
     for one in cell.clients.values():
-        one.wait(20)
+        one.wait(20 + LEAD_S.get(cell.library, 0.0))
     cell.ended += cell.clients.values()
     cell.seconds = whole
     cell.say("all have closed")
