@@ -238,10 +238,17 @@ def followers(waited: float) -> Rows:
 
 
 def stopped(
-    pause: float, apart: float = 0.0, others: bool = True, lost: int = 0, throttle: float = 0.0, rhythm: float = 0.1
+    pause: float,
+    apart: float = 0.0,
+    others: bool = True,
+    lost: int = 0,
+    throttle: float = 0.0,
+    rhythm: float = 0.1,
+    answered: float = 0.5,
 ) -> Rows:
     """Two clients of one host that send a request each `rhythm` seconds and pause after 5 s; the second one goes on
-    `apart` seconds later. A third one of another host goes on, where there are `others`."""
+    `apart` seconds later. A third one of another host goes on, where there are `others`. A request of a fourth one, of
+    their host, is answered `answered` seconds after 5 s."""
     exchanges, connections = [], []
     names = ("a", "b", "x") if others else ("a", "b")
     for n, name in enumerate(names):
@@ -257,7 +264,53 @@ def stopped(
             "lost_segments": lost, "retransmitted_bytes": 100 * lost, "is_kafka": True, "start_seen": True,
             "started_at": START - SECOND, "ended_at": START + 60 * SECOND,
         })  # fmt: skip
+    fourth = f"{len(names):016x}"
+    exchanges.append(
+        exchange(0, 4.8, exchange_id=f"{fourth}:0", connection_id=fourth, client_id="r", api_key=1, api="Fetch",
+                 response_first_at=START + round((5.0 + answered) * SECOND))
+    )  # fmt: skip
+    connections.append(connections[0] | {"connection_id": fourth, "client_id": "r", "lost_segments": 0})
     return {"exchanges": exchanges, "connections": connections}
+
+
+def unheard(copies: int, lost: int = 0, wait: float = 1.1) -> Rows:
+    """Two clients that pause for 3 s, and two others of their host. Each of these is answered meanwhile. Its answer
+    is sent again `copies` times, its next request comes `wait` seconds later. `lost`: segments of other connections."""
+    rows = stopped(3.0, lost=lost)
+    for n, name in ((11, "y"), (12, "z")):
+        mine = f"{n:016x}"
+        for k, at in enumerate((4.8, 6.0 + wait)):
+            rows["exchanges"].append(
+                exchange(k, at, exchange_id=f"{mine}:{k}", connection_id=mine, client_id=name, api_key=1, api="Fetch",
+                         response_first_at=START + round((at + 1.2 if k == 0 else at) * SECOND))
+            )  # fmt: skip
+        rows["connections"].append(
+            rows["connections"][0]
+            | {"connection_id": mine, "client_id": name, "lost_segments": copies, "retransmitted_bytes": 100 * copies}
+        )
+    return rows
+
+
+def standing(*begins: float, replication: float | None = 0.0) -> Rows:
+    """A broker that answers two producers' requests at once, but nothing for 2 s from each of these instants on. It
+    acknowledges what it gets meanwhile. `replication`: for how many ms requests are known to wait for followers."""
+    exchanges, produces = [], []
+    for n in (1, 2):
+        instants = [(float(at), float(at)) for begin in begins for at in (begin, begin + 2.5)]
+        instants += [(begin + 0.1 + 0.4 * n, begin + 2.0) for begin in begins]
+        for k, (asked, answered) in enumerate(sorted(instants)):
+            name, took = f"{n:016x}:{k}", 1000 * (answered - asked)
+            at, until = (START + round(moment * SECOND) for moment in (asked, answered))
+            exchanges.append(
+                exchange(k, asked, exchange_id=name, connection_id=name[:16], client_id=f"p{n}", api_key=0,
+                         api="Produce", request_last_at=at, response_first_at=until, latency_ms=took,
+                         network_ms=0.1, network_kind="ack", broker_ms=took, replication_ms=replication)
+            )  # fmt: skip
+            produces.append({
+                "exchange_id": name, "connection_id": name[:16], "broker": "1", "client_id": f"p{n}", "acks": -1,
+                "requested_at": at, "response_first_at": until, "latency_ms": took, "replication_ms": replication,
+            })  # fmt: skip
+    return {"exchanges": exchanges, "produces": produces}
 
 
 def started_again(rows: Rows) -> Rows:
@@ -666,7 +719,8 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("client_paused", "info", lambda: polls_and_stops(2.0, lost=3), []),
     ("clients_paused_together", "medium", lambda: stopped(1.1),
      [lambda: stopped(0.85), lambda: stopped(1.5, apart=0.3), lambda: stopped(1.5, throttle=2000.0),
-      lambda: stopped(1.5, rhythm=0.5), lambda: stopped(1.5, lost=3), lambda: stopped(1.5, lost=1)]),
+      lambda: stopped(1.5, rhythm=0.5), lambda: stopped(1.5, lost=3), lambda: stopped(1.5, lost=1),
+      lambda: stopped(1.1, answered=0.09), lambda: stopped(1.1, answered=0.91)]),
     ("clients_paused_together", "medium", lambda: stopped(1.1, others=False), []),
     ("consumer_silent", "medium", lambda: alone(2.1),
      [lambda: alone(1.8), lambda: alone(2.1, copies=4), lambda: alone(2.1, resumed=4), lambda: alone(2.1, rhythm=0.3),
@@ -682,6 +736,8 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
       lambda: stopping(asked=-56.0)]),
     ("broker_stopped", "medium", lambda: stopping(back=2.1), []),
     ("network_silent", "high", lambda: stopped(1.5, lost=4), [lambda: stopped(1.5, lost=3)]),
+    ("network_silent", "high", lambda: unheard(3),
+     [lambda: unheard(2), lambda: unheard(3, lost=1), lambda: unheard(3, wait=0.3)]),
     ("network_silent", "high", lambda: unanswered(1000.0),
      [lambda: unanswered(999.0), lambda: unanswered(1000.0, "handshake"), lambda: unanswered(1000.0, "proven")]),
     ("network_silent", "medium", lambda: unanswered(1000.0, connections=1), []),
@@ -785,6 +841,35 @@ def test_what_is_known_of_some_requests_only_is_said_of_these(more: dict[str, An
     assert not any("None" in row["text"] for row in found.to_pylist())
     if more == {"abandoned": True}:
         assert told({"exchanges": rows}, "requests_given_up")
+
+
+def test_silences_of_a_broker_in_a_row_are_one_finding() -> None:
+    rows = findings({name: made(name, of) for name, of in standing(0.0, 5.0, 30.0).items()}).findings.to_pylist()
+    first, last = (row for row in rows if row["id"] == "broker_stalled")
+    assert "answered nothing twice from" in first["text"]
+    assert "for up to 1.5 s" in first["text"]
+    assert (first["count"], last["count"]) == (4, 2)
+    assert "answered nothing for" in last["text"]
+    assert {first["cause"], last["cause"]} == {"broker"}
+
+
+@pytest.mark.parametrize(
+    ("replication", "stalled", "late"),
+    [
+        (0.0, "broker", "broker"),
+        (700.0, "broker", "unknown"),
+        (800.0, "unknown", "follower"),
+        (None, "unknown", "unknown"),
+    ],
+)
+def test_a_wait_for_followers_that_is_known_leaves_the_rest_to_the_broker(
+    replication: float | None, stalled: str, late: str
+) -> None:
+    rows = findings({name: made(name, of) for name, of in standing(0.0, replication=replication).items()}).findings
+    (stall,) = (row for row in rows.to_pylist() if row["id"] == "broker_stalled")
+    assert stall["cause"] == stalled
+    (slow,) = (row for row in rows.to_pylist() if row["id"] == "slow_requests")
+    assert slow["cause"] == late
 
 
 def test_a_move_heads_the_errors_that_follow_from_it() -> None:

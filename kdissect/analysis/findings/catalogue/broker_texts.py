@@ -12,26 +12,49 @@ KINDS = {
             "A broker answered nothing for 1 s or more while requests on two connections or more were due. A Fetch "
             "is due when its max_wait_ms is over. All of them were answered within 200 ms of the end. APIs that "
             "wait by design do not count, nor does a silence in which the network to all who waited was gone. "
-            "Produce requests with acks=all and commits wait for followers. A broker for which they alone waited is "
-            "left out where another one stood still, and told together with another of which no more is known."
+            "Commits wait for followers, and Produce requests with acks=all, unless followers are known to have had "
+            "less than half of their time. A broker for which they alone waited is left out where another one stood "
+            "still, and told together with another of which no more is known. Silences of one broker that follow each "
+            "other within 10 s are one finding."
         ),
-        headline="[brokers {name} and {with:list}|broker {broker}] answered nothing for {lasted:ms}",
-        sentence=(
-            "Broker {name} answered nothing for {lasted:ms} from {first:clock} on, while requests on "
-            "{connections:#connection} were due ({clients:list}).[ So did {with:?broker|brokers} {with:list}. One of "
-            "them stood still, and the others waited for it as their follower.][?silent: It sent no fetches of its "
-            "own either. The process or its host stood still, not only the network.][?fetching: Its own fetches went "
-            "on meanwhile. It, or the way from it, kept only answers back.][?acknowledged: Its host acknowledged "
-            "requests meanwhile. The broker's process stood still, not the network.][?waiting: Its host acknowledged "
-            "requests meanwhile. The broker's process stood still or waited for followers, the network did not."
-            "][?unseen: This capture does not show whether the process or the network stood still.][ Meanwhile "
-            "{others:?broker|brokers} {others:list} answered.]"
-        ),
+        headline={
+            "once": "[brokers {name} and {with:list}|broker {broker}] answered nothing for {lasted:ms}",
+            "again": (
+                "[brokers {name} and {with:list}|broker {broker}] answered nothing {stalls:times}, for up to "
+                "{longest:ms}"
+            ),
+        },
+        sentence={
+            "once": (
+                "Broker {name} answered nothing for {lasted:ms} from {first:clock} on, while requests on "
+                "{connections:#connection} were due ({clients:list}).[ So did {with:?broker|brokers} {with:list}. One "
+                "of them stood still, and the others waited for it as their follower.][?silent: It sent no fetches of "
+                "its own either. The process or its host stood still, not only the network.][?fetching: Its own "
+                "fetches went on meanwhile. It, or the way from it, kept only answers back.][?acknowledged: Its host "
+                "acknowledged requests meanwhile. The broker's process stood still, not the network.][?waiting: Its "
+                "host acknowledged requests meanwhile. The broker's process stood still or waited for followers, the "
+                "network did not.][?unseen: This capture does not show whether the process or the network stood still."
+                "][ Meanwhile {others:?broker|brokers} {others:list} answered.]"
+            ),
+            "again": (
+                "Broker {name} answered nothing {stalls:times} from {first:clock} to {last:clock}, for up to "
+                "{longest:ms}, while requests on {connections:#connection} were due ({clients:list}).[ So did "
+                "{with:?broker|brokers} {with:list}. One of them stood still, and the others waited for it as their "
+                "follower.][?silent: It sent no fetches of its own meanwhile either. The process or its host stood "
+                "still, not only the network.][?fetching: Its own fetches went on meanwhile. It, or the way from it, "
+                "kept only answers back.][?acknowledged: Its host acknowledged requests meanwhile. The broker's "
+                "process stood still, not the network.][?waiting: Its host acknowledged requests meanwhile. The "
+                "broker's process stood still or waited for followers, the network did not.][?unseen: This capture "
+                "does not show whether the process or the network stood still.][ Meanwhile {others:?broker|brokers} "
+                "{others:list} answered.]"
+            ),
+        },
         advice=(
             "Look at that broker's garbage collection log, its disks and its host (steal time, swap) at that moment."
         ),
         needs=(
-            "`exchanges` (request_last_at, response_first_at, hold, network_ms, network_kind), `produces` (acks), "
+            "`exchanges` (request_last_at, response_first_at, hold, network_ms, network_kind, replication_ms), "
+            "`produces` (acks), "
             "`fetches` (max_wait_ms, replica_id: the broker's own fetches), `connections` (client_ip, broker_ip)"
         ),
         cannot_tell=("what the process waited for. A proxy in front of the broker acknowledges in its place."),
@@ -74,8 +97,8 @@ KINDS = {
             "by design do not count. Time in which several of them overlap counts once. Medium from 10 s on, or "
             "from 2 s on where that is a fifth of the time that the client (the broker, for several clients) is in "
             "the capture. A part with 60 % of the time that was not spent queued is the cause: the network's, the "
-            "followers', or the broker's own. The broker's own time is known of Produce requests with acks=0 or 1 "
-            "only. Others may have waited for followers."
+            "followers', or the broker's own. The broker's own time is not known of Produce requests with acks=all "
+            "whose wait for followers is not known."
         ),
         headline="[{api}|requests] of {clients:list} to broker {broker} took up to {longest:ms}",
         sentence=(

@@ -64,9 +64,10 @@ KINDS = {
         cause="client",
         rule=(
             "Two clients or more of one address stopped at the same instant, sent nothing on any connection for 1 "
-            "s or more, and went on within 200 ms. No answer was due to them, such silences are rare for each of "
-            "them, and segments were sent again on no two connections of their host. Other clients went on "
-            "meanwhile, or there are none."
+            "s or more, and went on within 200 ms. No answer was due to them, and such silences are rare for each of "
+            "them. Segments were sent again on no two connections of their host. It acknowledged an answer 200 ms "
+            "after its last request and later, or another of its clients went on. Other clients went on or were "
+            "answered meanwhile, or there are none."
         ),
         headline="clients {clients:list} at {host} stood still for {took:ms}",
         sentence=(
@@ -79,7 +80,10 @@ KINDS = {
             "`exchanges` (client_id, request_first_at, response_first_at, throttle_ms), `connections` (client_ip, "
             "lost_segments)"
         ),
-        cannot_tell="which of process and host stood still. `consumer_silent` reports a pause of one consumer alone.",
+        cannot_tell=(
+            "which of process and host stood still, and a pause in which no broker answered any client of that host. "
+            "`consumer_silent` reports a pause of one consumer alone."
+        ),
         example="stories/client_pause",
         starts=True,
     ),

@@ -10,8 +10,9 @@ KINDS = {
         rule=(
             "Requests between two hosts were not acknowledged for 1 s or more, not even by TCP (`network_kind` "
             "silence or resent). At a broker's end it shows otherwise: clients of one address stopped at the same "
-            "instant for 1 s or more, and on two connections of that address segments were sent again as often as "
-            "TCP's timers do in so long. High on two connections or more, else medium."
+            "instant for 1 s or more, and on two connections of that address segments were sent again. They were sent "
+            "as often as TCP's timers do in so long, or, from an answer on, until the next request. High on two "
+            "connections or more, else medium."
         ),
         headline={
             "acknowledgements": (

@@ -68,6 +68,11 @@ WAITING_CONNECTIONS = 2
 """Connections that wait at least: what one connection waits for may be its own."""
 NETWORK_SHARE = 0.5
 """Of a silence in which the network had requests or answers of the broker: the broker did not stand still then."""
+FOLLOWER_SHARE = 0.5
+"""Of the time of a Produce request that its broker waited for followers: less is not why it was late."""
+AGAIN_MS = 10_000.0
+"""From the end of a broker's silence to the next one, for both to be one story: what makes a process stand still (a
+slow disk, a full heap) does so again and again."""
 EDGE_MS = 300.0
 """Left out at both ends of a silence when looking for what the broker itself sent meanwhile."""
 BEFORE_MS = 10_000.0
@@ -160,19 +165,38 @@ def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             continue
         (waiting if _may_wait_for_followers(tables, rows).all() else own).append(one)
     found = []
-    for one in own:
-        found += _report_stall(tables, one)
+    for some in _in_a_row(own):
+        found += _report_stalls(tables, some)
+    alike: dict[tuple[str, ...], list[Stall]] = {}
     for one in waiting:
         beside = [other for other in own + waiting if other.broker != one.broker and _overlap(one, other)]
         if any(other in own or other.broker < one.broker for other in beside):
             continue  # it waits for that one, or is told with it
-        found += _report_stall(tables, one, sorted({other.broker for other in beside}), replicated=True)
+        alike.setdefault(tuple(sorted({other.broker for other in beside})), []).append(one)
+    for names, those in alike.items():
+        for some in _in_a_row(those):
+            found += _report_stalls(tables, some, names, replicated=True)
     return found
 
 
+def _in_a_row(every: list[Stall]) -> list[list[Stall]]:
+    """Silences of one broker of which each begins within AGAIN_MS of the end of the one before."""
+    rows: list[list[Stall]] = []
+    for one in sorted(every, key=lambda one: (one.broker, one.begin)):
+        last = rows[-1][-1] if rows else None
+        if last is not None and last.broker == one.broker and one.begin - last.end <= AGAIN_MS * MILLI:
+            rows[-1].append(one)
+        else:
+            rows.append([one])
+    return sorted(rows, key=lambda some: some[0].begin)
+
+
 def _may_wait_for_followers(tables: ev.Tables, rows: pa.Table) -> Flags:
-    """Which requests a broker answers when its followers have them; bool [rows]."""
-    produces = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks_of(tables, rows), (0, 1))
+    """Which requests a broker answers when its followers have them, unless it is known that it waited for them for less
+    than half of the time; bool [rows]."""
+    followers = np.nan_to_num(reals(rows, "replication_ms"), nan=np.inf)
+    late = followers >= FOLLOWER_SHARE * np.nan_to_num(reals(rows, "latency_ms"))
+    produces = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks_of(tables, rows), (0, 1)) & late
     flags: Flags = produces | np.isin(ints(rows, "api_key"), REPLICATED_APIS)
     return flags
 
@@ -183,33 +207,40 @@ def _overlap(one: Stall | Silence, other: Stall | Silence) -> bool:
     return shared >= TOGETHER * max(one.end - one.begin, other.end - other.begin)
 
 
-def _report_stall(
-    tables: ev.Tables, one: Stall, beside: Sequence[str] = (), replicated: bool = False
+def _report_stalls(
+    tables: ev.Tables, stalls: list[Stall], beside: Sequence[str] = (), replicated: bool = False
 ) -> list[ev.Finding]:
-    """The finding about a silence. `beside`: brokers that were silent too, each of which may have waited for another as
-    its follower. `replicated`: only requests for which it waits for followers were due."""
+    """The finding about silences of one broker. `beside`: brokers that were silent too, each of which may have waited
+    for another as its follower. `replicated`: only requests for which it waits for followers were due."""
     exchanges = ev.get(tables, "exchanges")
-    rows = exchanges.take(pa.array(one.rows))
-    condition = ev.both(
-        ev.equals("broker", one.broker),
-        f"request_last_at <= {ev.instant(one.end - int(STALLED_MS * MILLI))}",
-        f"response_first_at >= {ev.instant(one.end)}",
-        f"response_first_at <= {ev.instant(one.end + int(ANSWERED_MS * MILLI))}",
+    rows = exchanges.take(pa.array(np.concatenate([one.rows for one in stalls])))
+    broker, begin, end = stalls[0].broker, stalls[0].begin, stalls[-1].end
+    spans = " or ".join(
+        ev.both(
+            f"request_last_at <= {ev.instant(one.end - int(STALLED_MS * MILLI))}",
+            f"response_first_at >= {ev.instant(one.end)}",
+            f"response_first_at <= {ev.instant(one.end + int(ANSWERED_MS * MILLI))}",
+        )
+        for one in stalls[:MOST_NAMED]
     )
-    fetched = _own_fetches(tables, one)
-    alone, acknowledged = not beside, _acknowledged(rows, one)
-    unseen = alone and fetched is None
+    condition = ev.both(ev.equals("broker", broker), spans if len(stalls) == 1 else f"({spans})")
+    fetched = [count for one in stalls if (count := _own_fetches(tables, one)) is not None]
+    proven = sum(_acknowledged(exchanges.take(pa.array(one.rows)), one) for one in stalls)
+    alone = not beside
+    unseen = alone and not fetched
     values = {
         "connections": len(pc.unique(rows["connection_id"])), "clients": ev.names(rows["client_id"]),
-        "name": one.broker, "with": beside, "silent": alone and fetched == 0, "fetching": alone and bool(fetched),
-        "acknowledged": unseen and acknowledged and not replicated,
-        "waiting": unseen and acknowledged and replicated, "unseen": unseen and not acknowledged,
-        "others": [name for name in _others(exchanges, one) if name not in beside],
+        "name": broker, "with": beside, "silent": alone and bool(fetched) and not any(fetched),
+        "fetching": alone and any(fetched), "acknowledged": unseen and bool(proven) and not replicated,
+        "waiting": unseen and bool(proven) and replicated, "unseen": unseen and not proven,
+        "others": sorted({name for one in stalls for name in _others(exchanges, one)} - {broker, *beside}),
+        "stalls": len(stalls), "longest": max(one.end - one.begin for one in stalls) / MILLI,
     }  # fmt: skip
     known = not alone or values["silent"] or values["acknowledged"]
     return ev.finding(
-        tables, "broker_stalled", ev.HIGH, "exchanges", condition, values, broker=one.broker if alone else None,
-        first_at=one.begin, last_at=one.end, cause="broker" if known else "unknown",
+        tables, "broker_stalled", ev.HIGH, "exchanges", condition, values, broker=broker if alone else None,
+        first_at=begin, last_at=end, cause="broker" if known else "unknown",
+        case="once" if len(stalls) == 1 else "again",
     )  # fmt: skip
 
 

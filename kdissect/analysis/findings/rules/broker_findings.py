@@ -98,8 +98,10 @@ def _largest_part(rows: pa.Table, acks: Int64s, closed: Flags) -> tuple[str, flo
     bound = np.isnan(reals(rows, "network_ms"))  # broker_ms holds the network's time too
     for side in ("request", "response"):
         network = network + np.where(closed, 0.0, np.nan_to_num(reals(rows, f"{side}_transfer_ms")))
-    followers = np.minimum(np.nan_to_num(reals(rows, "replication_ms")), np.nan_to_num(broker))
-    unsure = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks, (0, 1))  # it may have waited for followers
+    waited = reals(rows, "replication_ms")
+    followers = np.minimum(np.nan_to_num(waited), np.nan_to_num(broker))
+    # it may have waited for followers
+    unsure = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks, (0, 1)) & np.isnan(waited)
     own = np.where(unsure | bound, 0.0, np.nan_to_num(broker) - followers)
     known = float((np.nan_to_num(reals(rows, "latency_ms")) - np.nan_to_num(reals(rows, "queued_ms"))).sum())
     for cause, part in (("network", network), ("follower", followers), ("broker", own)):

@@ -31,6 +31,8 @@ WAITED = 0.3
 """Share of a gap that a request may have been under way: more of it is the broker's or the network's time."""
 LOST_SEGMENTS = 3
 """Segments of a client that were sent again: each retransmission timer waits twice as long as the one before."""
+RESENT = 2
+"""Copies of an answer: one may be a tail loss probe (RFC 8985)."""
 GONE_CONNECTIONS = 2
 """Connections of a host on which segments were sent again as often: of one alone it may be its own loss."""
 LEAST_RTO_MS = 200.0
@@ -129,8 +131,8 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients of one host that stopped at the same instant, while nothing was due to them.
 
     A process that stands still leaves its host's TCP alive. So where what brokers sent to that host was sent again and
-    again meanwhile, on several connections, the network or the whole host was away; where nothing was, and they went
-    on at the same instant, the processes stood still.
+    again meanwhile, on several connections, the network or the whole host was away. Where nothing was, the host was
+    alive, and they went on at the same instant, the processes stood still.
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     spans = sorted(silences(exchanges), key=lambda one: one.begin)
@@ -160,7 +162,10 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             ev.among("client_id", clients), f"request_first_at in ({', '.join(map(ev.instant, edges))})"
         )
         values: dict[str, Any] = {"clients": clients, "host": host}
-        unacknowledged = _sent_again(connections, host, begin, back, copies_in((back - begin) / MILLI))
+        unacknowledged = max(
+            _sent_again(connections, host, begin, back, copies_in((back - begin) / MILLI)),
+            _answers_sent_again(exchanges, connections, host, begin, back),
+        )
         if unacknowledged >= GONE_CONNECTIONS:
             found += ev.finding(
                 tables, "network_silent", ev.HIGH, "exchanges", condition, values | {"connections": unacknowledged},
@@ -169,6 +174,7 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         elif (
             len(clients) > 1
             and _sent_again(connections, host, begin, back, 1) < GONE_CONNECTIONS
+            and _alive(exchanges, connections, host, begin, back)
             and end - back <= TOGETHER_MS * MILLI
             and _others_went_on(exchanges, clients, begin, back)
             and all(_stayed(connections, client, begin, back) for client in clients)
@@ -186,6 +192,40 @@ def _sent_again(connections: pa.Table, host: str, begin: int, end: int, copies: 
     mine = ev.equal(connections, "client_ip", host) & with_copies(connections, copies)
     mine &= (times(connections, "started_at") <= begin) & (times(connections, "ended_at") >= end)
     return int(mine.sum())
+
+
+def _answers_sent_again(exchanges: pa.Table, connections: pa.Table, host: str, begin: int, end: int) -> int:
+    """On how many connections of a host a broker answered between two instants, and sent that answer again, as often as
+    TCP's timers do until the next request came: RESENT times or more. 0 if segments were sent again on a connection
+    without an answer in that time: the host may lose some all the time."""
+    suspects = ev.equal(connections, "client_ip", host) & with_copies(connections, 1)
+    asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
+    owner, lost = ev.owners(exchanges, connections), ints(connections, "lost_segments", 0)
+    found = 0
+    for row in np.flatnonzero(suspects).tolist():
+        own = owner == row
+        answers = answered[own & (answered > begin) & (answered < end)]
+        if not len(answers):
+            return 0
+        requests = np.append(np.sort(asked[own]), np.iinfo(np.int64).max)
+        waits = np.minimum(requests[np.searchsorted(requests, answers, side="right")], end) - answers
+        found += RESENT <= copies_in(int(waits.max()) / MILLI) <= lost[row]
+    return int(found)
+
+
+def _alive(exchanges: pa.Table, connections: pa.Table, host: str, begin: int, end: int) -> bool:
+    """Whether a host took part while clients of it sent nothing: another one of its clients sent a request, or it
+    acknowledged an answer. That answer came a retransmission timer after the host's last request, and as long before
+    the end, and its connection sent no segment again."""
+    asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
+    owner = ev.owners(exchanges, connections)
+    own = np.append(ev.equal(connections, "client_ip", host), False)[owner]
+    last = int(asked[own & (asked < end)].max(initial=begin))
+    if last - begin >= WAITED * (end - begin):
+        return True
+    calm = np.append(ints(connections, "lost_segments", 0) == 0, False)[owner]
+    timer = int(LEAST_RTO_MS * MILLI)
+    return bool((own & calm & (answered >= last + timer) & (answered <= end - timer)).any())
 
 
 def with_copies(connections: pa.Table, copies: int) -> Flags:
@@ -208,11 +248,12 @@ def _stayed(connections: pa.Table, client: str, begin: int, end: int) -> bool:
 
 
 def _others_went_on(exchanges: pa.Table, clients: list[str], begin: int, end: int) -> bool:
-    """Whether other clients sent requests meanwhile, or there are none: where all stand still, the capture may have."""
-    asked = times(exchanges, "request_first_at")
+    """Whether other clients sent requests or were answered meanwhile, or there are none: where all stand still, the
+    capture may have."""
+    asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
     others = ~pc.is_in(exchanges["client_id"].cast(pa.string()), pa.array(clients)).to_numpy()
     others &= asked != NULL_TIME
-    inside = others & (asked > begin) & (asked < end)
+    inside = others & (((asked > begin) & (asked < end)) | ((answered > begin) & (answered < end)))
     return bool(inside.any()) or not bool(others.any())
 
 
