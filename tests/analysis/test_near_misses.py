@@ -114,6 +114,16 @@ def owed(rows: Rows, since: float) -> Rows:
     return rows | {"fetches": [*rows["fetches"], asked]}
 
 
+def not_come(rows: Rows, copies: int) -> Rows:
+    """The same client asked another broker at the first second, was answered, and asked it no more. Segments of its
+    connection were sent again so many times."""
+    at = START + SECOND
+    asked = {"exchange_id": f"{9:016x}:1", "client_id": "c", "requested_at": at, "response_first_at": at,
+             "broker": "2", "is_follower": False}  # fmt: skip
+    way = connection(9, -1, 60, client_id="c", packets=10_000, lost_segments=copies, retransmitted_bytes=copies * 1000)
+    return rows | {"fetches": [*rows["fetches"], asked], "connections": [way]}
+
+
 def on_its_way(rows: Rows, took_s: float) -> Rows:
     """A request of the same client was on its way for so long, from the first second on."""
     back = START + round(took_s * SECOND)
@@ -660,6 +670,7 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("growing_lag", "medium", lags_in_turn,
      [lambda: lags_in_turn(second_reads=True), lambda: lags_in_turn(partitions=(0,))]),
     ("growing_lag", "medium", lambda: owed(lags(*FALLING), 4.0), []),
+    ("growing_lag", "medium", lambda: not_come(lags(*FALLING), 3), [lambda: not_come(lags(*FALLING), 4)]),
     ("growing_lag", "medium", lambda: on_its_way(lags(*FALLING), 1.0), []),
     ("growing_lag", "medium", lambda: behind_losses(lags(*FALLING), 1), []),
     ("growing_lag", "medium", lambda: lags(*FALLING),

@@ -6,6 +6,7 @@ are the round trip to the client that each connection ends with, how soon client
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ COPIES = 20
 """Segments between two hosts that were sent again before they are called lost."""
 COPIES_SHARE = 0.02
 """Of their packets. Busy hosts send up to 1 in 60 again without any loss, by tail loss probes (RFC 8985)."""
+LEAST_RTO_MS = 200.0
+"""The shortest retransmission timer of Linux; each further one is twice as long."""
 LEAST_MESSAGE = 16
 """Bytes of the shortest messages: such probes often have fewer."""
 ON_CONNECTIONS = 2
@@ -117,3 +120,15 @@ def _lossy(connections: pa.Table, copies: Int64s) -> Flags:
     found &= ints(connections, "retransmitted_bytes", 0) >= LEAST_MESSAGE * copies
     found &= np.nan_to_num(reals(connections, "zero_window_ms")) < CLOSED_MS
     return found
+
+
+def with_copies(connections: pa.Table, copies: int) -> Flags:
+    """On which connections so many segments that were more than probes were sent again; bool [rows]."""
+    flags: Flags = ints(connections, "lost_segments", 0) >= copies
+    return flags & (ints(connections, "retransmitted_bytes", 0) >= copies * LEAST_MESSAGE)
+
+
+def copies_in(span_ms: float) -> int:
+    """How often TCP sends an unacknowledged segment again in so long: its timer begins at LEAST_RTO_MS and doubles
+    (RFC 6298)."""
+    return math.floor(math.log2(span_ms / LEAST_RTO_MS)) + 1

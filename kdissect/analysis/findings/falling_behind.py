@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.findings import evidence as ev
-from kdissect.analysis.findings.client_ways import host_losses
+from kdissect.analysis.findings.client_ways import copies_in, host_losses, with_copies
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import Groups, group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
@@ -146,10 +146,12 @@ class Paces:
         self._at = times(fetches, "requested_at")
         self._throttled = np.nan_to_num(reals(fetches, "throttle_ms")) > 0
         self._late = np.nan_to_num(reals(fetches, "excess_ms"))
-        self._answered = times(fetches, "response_first_at") != NULL_TIME
+        self._answered_at = times(fetches, "response_first_at")
+        self._answered = self._answered_at != NULL_TIME
         self._broker = group(fetches, ["broker"]).code
         self._of = dict(zip(groups.keys["client_id"].to_pylist(), groups.rows(), strict=True))
-        losses = host_losses(ev.get(tables, "connections"))
+        self._connections = ev.get(tables, "connections")
+        losses = host_losses(self._connections)
         self._behind_losses = {name for one in losses for name in ev.names(one.connections["client_id"])}
         """Clients on hosts that the network loses packets to: an answer that left a broker may not have come."""
 
@@ -165,8 +167,29 @@ class Paces:
             return True
         if self._unanswered(rows, since, until) >= OTHERS_SHARE * (until - since):
             return True
+        waited = self._not_asked(rows, since, until)
+        if 0 < OTHERS_SHARE * (until - since) <= waited and self._sent_again(client, waited / MILLI):
+            return True
         spent = self._shares.spent("client", client, since, until) if client is not None else {}
         return sum(spent.get(owner, 0.0) for owner in OTHERS) * MILLI >= OTHERS_SHARE * (until - since)
+
+    def _not_asked(self, rows: Int64s, since: int, until: int) -> int:
+        """For how long at most one of these fetches was the last of its broker after its answer, in a span;
+        microseconds."""
+        longest, at, brokers = 0, self._at[rows], self._broker[rows]
+        answered = self._answered_at[rows]
+        for broker in np.unique(brokers).tolist():
+            mine = (brokers == broker) & (at != NULL_TIME)
+            asked, begin = np.append(np.sort(at[mine]), until), answered[mine & self._answered[rows]]
+            end = np.minimum(asked[np.searchsorted(asked[:-1], begin, "right")], until)
+            longest = max(longest, int((end - np.maximum(begin, since)).max(initial=0)))
+        return longest
+
+    def _sent_again(self, client: str | None, span_ms: float) -> bool:
+        """Whether segments of one of the client's connections were sent again as often as TCP's timers do in so long.
+        An answer that left the broker may not have come."""
+        mine = ev.equal(self._connections, "client_id", client or "")
+        return bool((mine & with_copies(self._connections, max(copies_in(span_ms), 1))).any())
 
     def _unanswered(self, rows: Int64s, since: int, until: int) -> int:
         """How long at most a broker owed one of these fetches its answer in a span, and never gave it; microseconds.

@@ -159,8 +159,9 @@ KINDS = {
             "in records doubled over all. Where it asks for one partition too rarely, its answers for all "
             "partitions of the topic count. A record counts from when an answer to anybody showed that it was there. "
             "Behind open transactions a reader of committed records is not late. Clients that were throttled "
-            "meanwhile are left alone. So are those whose time was brokers' or the network's for half of it, and "
-            "those on hosts that the network loses packets to."
+            "meanwhile are left alone. So are those whose time was brokers' or the network's for half of it, those on "
+            "hosts that the network loses packets to, and those whom answers may not have reached for half of it: "
+            "segments were sent again as often as TCP's timers do in so long."
         ),
         headline="client {client} is {behind:ms} behind on {place} and falls back further",
         sentence=(
@@ -209,8 +210,9 @@ KINDS = {
             "four of five of its commits since this was last 1 s or less it had grown, at three at least, and the lag "
             "in records doubled over all. A record counts from when an answer to anybody showed that it was there. "
             "Partitions in which open transactions held readers back are left alone, and clients that were throttled "
-            "meanwhile. So are those whose time was brokers' or the network's for half of it, and "
-            "those on hosts that the network loses packets to."
+            "meanwhile. So are those whose time was brokers' or the network's for half of it, those on "
+            "hosts that the network loses packets to, and those whom answers may not have reached for half of it: "
+            "segments were sent again as often as TCP's timers do in so long."
         ),
         headline="commits of client {client} are {behind:ms} behind on {place} and fall back further",
         sentence=(

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.client_ways import copies_in, with_copies
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.network_gaps import explained_by_gaps, network_gaps
@@ -22,10 +23,8 @@ from kdissect.analysis.findings.rules.reset_findings import split_strokes
 from kdissect.analysis.findings.rules.silence_findings import (
     OF_SILENCES,
     Silence,
-    copies_in,
     first_and_last_of_clients,
     silences,
-    with_copies,
 )
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group

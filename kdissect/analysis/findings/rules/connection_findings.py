@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
-from kdissect.analysis.findings.client_ways import client_distance_ms, host_losses, longer_ways
+from kdissect.analysis.findings.client_ways import client_distance_ms, copies_in, host_losses, longer_ways
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.findings.rules.silence_findings import copies_in
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, earliest, ints, latest, reals, times

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.client_ways import LEAST_RTO_MS, copies_in, with_copies
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.network_gaps import GONE_KINDS, GONE_MS, long_on_the_way, network_gaps
@@ -35,10 +35,6 @@ RESENT = 2
 """Copies of an answer: one may be a tail loss probe (RFC 8985)."""
 GONE_CONNECTIONS = 2
 """Connections of a host on which segments were sent again as often: of one alone it may be its own loss."""
-LEAST_RTO_MS = 200.0
-"""The shortest retransmission timer of Linux; each further one is twice as long."""
-LEAST_MESSAGE = 16
-"""Bytes of the shortest messages. Tail loss probes, which busy hosts send without any loss, often have fewer."""
 METADATA, FETCH = 3, 1
 ASKED_AGAIN = 3
 """Metadata requests without anything written between them: one follows each retry.backoff.ms up to a second."""
@@ -226,18 +222,6 @@ def _alive(exchanges: pa.Table, connections: pa.Table, host: str, begin: int, en
     calm = np.append(ints(connections, "lost_segments", 0) == 0, False)[owner]
     timer = int(LEAST_RTO_MS * MILLI)
     return bool((own & calm & (answered >= last + timer) & (answered <= end - timer)).any())
-
-
-def with_copies(connections: pa.Table, copies: int) -> Flags:
-    """On which connections so many segments that were more than probes were sent again; bool [rows]."""
-    flags: Flags = ints(connections, "lost_segments", 0) >= copies
-    return flags & (ints(connections, "retransmitted_bytes", 0) >= copies * LEAST_MESSAGE)
-
-
-def copies_in(span_ms: float) -> int:
-    """How often TCP sends an unacknowledged segment again in so long: its timer begins at LEAST_RTO_MS and doubles
-    (RFC 6298)."""
-    return math.floor(math.log2(span_ms / LEAST_RTO_MS)) + 1
 
 
 def _stayed(connections: pa.Table, client: str, begin: int, end: int) -> bool:
