@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from kdissect.kafka.streams.connection_kernel import (
     run,
 )
 from kdissect.kafka.streams.encryption.unsealing import Unsealer
-from kdissect.kafka.streams.idle.half_open import ALL, HalfOpen
+from kdissect.kafka.streams.idle.half_open import ALL, LOT, HalfOpen
 from kdissect.kafka.streams.idle.prospects import find_meaningless, find_requests
 from kdissect.kafka.streams.idle.resting import Parked
 from kdissect.kafka.streams.idle.waiting_packets import SILENT, silent_rows
@@ -54,6 +55,8 @@ NONE_SILENT: Records = np.zeros(0, SILENT)
 
 ROOM = 8 << 20
 """Words for structs at first: enough for some thousand connections. Pages that nobody writes to cost nothing."""
+TOGETHER = 1 << 10
+"""Half-open connections that are driven at a time when they end, or come back with their bytes: 4 MB on the heap."""
 KEPT_LIMIT = 256 << 20
 """Bytes moved out of the window at most: half of the memory that a run may use. When there would be more, the bulk of
 the frames that are being received is given up, of fetches and produces the record payloads."""
@@ -273,7 +276,7 @@ class Dissector:
             self._put_off = False  # bytes move in between
         yield from self._take(together, order)
         flow = segments[later, FLOW] >> 1
-        for back in self._half_open.back(np.unique(flow), self.conn_of, self.window):
+        for back in self._half_open.back(np.unique(flow), self.conn_of, self.window, TOGETHER):
             first, last = back[[0, -1], FLOW] >> 1
             mine = later[np.searchsorted(flow, first) : np.searchsorted(flow, last, "right")]
             back = np.concatenate([back, segments[mine]])
@@ -376,7 +379,7 @@ class Dissector:
 
     def _finish_waiting(self, flows: Words) -> Iterator[Harvest]:
         """Finish half-open connections of several packets, or with a payload."""
-        for segments in self._half_open.back(flows, self.conn_of, self.window):
+        for segments in self._half_open.back(flows, self.conn_of, self.window, LOT):
             self._aim()
             changes = np.diff(segments[:, FLOW] >> 1, prepend=-1, append=-1) != 0
             silent = changes[1:] & changes[:-1]
@@ -387,9 +390,11 @@ class Dissector:
             if silent.any():
                 yield self._ended_silently(silent_rows(segments[silent]))
                 segments = segments[~silent]
-            if len(segments):
-                yield from self._take(segments, np.arange(len(segments)))
-                places = self.conn_of[np.unique(segments[:, FLOW] >> 1)]
+            begins = np.flatnonzero(np.diff(segments[:, FLOW] >> 1, prepend=-1))[::TOGETHER]
+            for begin, end in pairwise([*begins.tolist(), len(segments)]):
+                some = segments[begin:end]
+                yield from self._take(some, np.arange(len(some)))
+                places = self.conn_of[np.unique(some[:, FLOW] >> 1)]
                 yield from self._finish(places[places >= 0])
 
     def _ended_silently(self, rows: Records) -> Harvest:

@@ -45,8 +45,6 @@ LOT = 1 << 14
 """Connections that are finished at a time when the capture ends: some MB for their rows."""
 CACHED = 1 << 12
 """Packets whose fields are written one after the other: half a megabyte, which stays in a processor's cache."""
-TOGETHER = 1 << 10
-"""Connections that are driven at a time then, or when they come back with their bytes: 4 MB on the heap."""
 
 
 @kernel("i8[:,:] i8[:] b1 i8[:] -> b1")
@@ -140,12 +138,12 @@ class HalfOpen:
         conn_of[flow[here]] = -1
         return stored, self._segments(packets[here])
 
-    def back(self, flows: Words, conn_of: Words, window: Window) -> Iterator[Words]:
-        """Segment rows of these flows, which wait no longer, flow by flow, some flows at a time: bytes that were stored
-        come in the window's extra slots, which the next ones may take."""
+    def back(self, flows: Words, conn_of: Words, window: Window, most: int) -> Iterator[Words]:
+        """Segment rows of these flows, which wait no longer, flow by flow, at most so many flows at a time: bytes that
+        were stored come in the window's extra slots, which the next ones may take."""
         room = window.extra_bytes // 2
-        for first in range(0, len(flows), TOGETHER):
-            packets, numbers = self._chained(-2 - conn_of[flows[first : first + TOGETHER]])
+        for first in range(0, len(flows), most):
+            packets, numbers = self._chained(-2 - conn_of[flows[first : first + most]])
             flow = packets["flow"] >> 1
             sizes = np.where(packets["at"] >= STORED, packets["len"], 0).astype(np.int64)
             ends = np.cumsum(sizes)
