@@ -385,11 +385,11 @@ class Dissector:
             silent = changes[1:] & changes[:-1]
             alone = np.flatnonzero(silent)
             meaningless = np.zeros(len(alone), np.bool_)
-            find_meaningless(self.M, self.window.data, segments[alone], meaningless)
+            find_meaningless(self.M, self.window.data, segments.take(alone, 0), meaningless)
             silent[alone] = meaningless
             if silent.any():
-                yield self._ended_silently(silent_rows(segments[silent]))
-                segments = segments[~silent]
+                yield self._ended_silently(silent_rows(segments.compress(silent, 0)))
+                segments = segments.compress(~silent, 0)
             begins = np.flatnonzero(np.diff(segments[:, FLOW] >> 1, prepend=-1))[::TOGETHER]
             for begin, end in pairwise([*begins.tolist(), len(segments)]):
                 some = segments[begin:end]

@@ -75,7 +75,7 @@ class ByteStore:
         out = np.empty(int(sizes.sum()), np.uint8)
         places = np.cumsum(sizes) - sizes
         numbers, starts = self._located(positions)
-        for number in np.unique(numbers).tolist():
+        for number in np.flatnonzero(np.bincount(numbers)).tolist():
             mine = np.flatnonzero(numbers == number)
             _copy_ranges(self._piece(number), starts[mine], sizes[mine], out, places[mine])
         return out
@@ -83,7 +83,7 @@ class ByteStore:
     def drop(self, positions: Words, sizes: Words) -> None:
         """The bytes at these positions are not needed any more."""
         numbers, _ = self._located(positions)
-        for number in np.unique(numbers).tolist():
+        for number in np.flatnonzero(np.bincount(numbers)).tolist():
             self._needed[number] -= int(sizes[numbers == number].sum())
             if self._needed[number] == 0:
                 self._let_go(number)

@@ -26,6 +26,7 @@ from kdissect.kafka.streams.idle.waiting_packets import (
     CHUNK,
     CHUNK_BITS,
     COLUMNS,
+    PACKET_BYTES,
     PACKET_KIND,
     SPOKE,
     Packed,
@@ -54,6 +55,19 @@ def _all_known(segments: Words, order: Words, whole: bool, conn_of: Words) -> bo
     for i in range(order.size):
         least = min(least, conn_of[segments[i if whole else order[i], FLOW] >> 1])
     return bool(least >= 0)
+
+
+def _numbers_before(packets: npt.NDArray[Any]) -> Words:
+    """Numbers of the packets before these in their flows, of those that have one."""
+    before = packets["before"].astype(np.int64)
+    found: Words = before[before >= 0]
+    return found
+
+
+def _distinct(numbers: Words) -> list[int]:
+    """The distinct ones of small numbers, none below 0."""
+    found: list[int] = np.flatnonzero(np.bincount(numbers)).tolist()
+    return found
 
 
 class HalfOpen:
@@ -109,7 +123,8 @@ class HalfOpen:
             apart = np.repeat(comes & np.isin(flows, stored), counts)
         if stays.any():
             waits = np.repeat(stays, counts)
-            self._put(segments[order[waits]], counts[stays], state[stays], had[stays], spoke[stays], conn_of)
+            rows = segments.take(order[waits], 0)
+            self._put(rows, counts[stays], state[stays], had[stays], spoke[stays], conn_of)
         later = order[apart]
         order = order[~(waits | apart)]
         if back is not None and len(back):
@@ -133,10 +148,11 @@ class HalfOpen:
         packets, numbers = self._chained(-2 - conn_of[flows])
         flow = packets["flow"] >> 1
         stored: Words = np.unique(flow[packets["at"] >= STORED]).astype(np.int64)
-        here = ~np.isin(flow, stored)
-        self._forget(numbers[here], packets[here])
+        here = np.flatnonzero(~np.isin(flow, stored))
+        near = packets.take(here)
+        self._forget(numbers[here], near)
         conn_of[flow[here]] = -1
-        return stored, self._segments(packets[here])
+        return stored, self._segments(near)
 
     def back(self, flows: Words, conn_of: Words, window: Window, most: int) -> Iterator[Words]:
         """Segment rows of these flows, which wait no longer, flow by flow, at most so many flows at a time: bytes that
@@ -188,7 +204,7 @@ class HalfOpen:
             lost = np.flatnonzero(~found)
             if len(lost):
                 self._store.drop(position + places[lost], size[lost])
-            for number in np.unique(numbers[first:last] >> CHUNK_BITS).tolist():
+            for number in _distinct(numbers[first:last] >> CHUNK_BITS):
                 mine = np.flatnonzero(numbers[first:last] >> CHUNK_BITS == number)
                 rows = numbers[first:last][mine] & CHUNK - 1
                 chunk = self._chunk(number)
@@ -216,11 +232,12 @@ class HalfOpen:
         """Connections of one packet without payload among these flows, which wait no longer, as they are when they end
         (`SILENT`); the others."""
         at = -2 - conn_of[flows]
+        alone = self._counts(at) == 1
+        at = at[alone]
         packets = self._gather(at)
-        alone = packets["count"] == 1
-        self._forget(at[alone], packets[alone])
+        self._forget(at, packets)
         conn_of[flows[alone]] = -1
-        return silent_rows(self._segments(packets[alone])), flows[~alone]
+        return silent_rows(self._segments(packets)), flows[~alone]
 
     def spoke(self, flows: Words, conn_of: Words) -> Flags:
         """Whether a payload of these flows, which wait, waits too."""
@@ -270,16 +287,19 @@ class HalfOpen:
 
     def _chained(self, at: Words) -> tuple[npt.NDArray[Any], Words]:
         """These packets and all before them in their flows, flow by flow; their numbers."""
-        found, numbers = [np.zeros(0, PACKET_KIND)], [at[:0]]
-        while len(at):
-            packets = self._gather(at)
-            found.append(packets)
+        found, numbers = [self._gather(at)], [at]
+        while len(at := _numbers_before(found[-1])):
+            found.append(self._gather(at))
             numbers.append(at)
-            before = packets["before"].astype(np.int64)
-            at = before[before >= 0]
-        packets, every = np.concatenate(found), np.concatenate(numbers)
-        order = np.lexsort((every, packets["flow"] >> 1))
-        return packets[order], every[order]
+        packets, every = found[0], numbers[0]
+        if len(found) > 1:
+            packets = np.concatenate([part.view(PACKET_BYTES) for part in found]).view(PACKET_KIND)
+            every = np.concatenate(numbers)
+        flow = packets["flow"] >> 1
+        if len(found) == 1 and (flow[1:] > flow[:-1]).all():
+            return packets, every
+        order = np.lexsort((every, flow))
+        return packets.take(order), every[order]
 
     def _forget(self, at: Words, packets: npt.NDArray[Any]) -> None:
         """These packets wait no longer: chunks of which none waits go."""
@@ -307,7 +327,7 @@ class HalfOpen:
         """`count` of packets by their numbers; 0 for those that are not here any more."""
         found = np.zeros(len(at), np.uint8)
         chunk = at >> CHUNK_BITS
-        for number in np.unique(chunk).tolist():
+        for number in _distinct(chunk):
             if number in self._live:
                 mine = chunk == number
                 found[mine] = self._counts_of(number)[at[mine] & CHUNK - 1]
@@ -328,22 +348,24 @@ class HalfOpen:
         return self._unpacked[1]
 
     def _gather(self, at: Words) -> npt.NDArray[Any]:
-        """Packets by their numbers."""
+        """Packets by their numbers. `take` and raw bytes: indexing copies a struct field by field, twenty times as
+        long."""
         chunk = at >> CHUNK_BITS
         if len(at) and (chunk == chunk[0]).all():
-            found: npt.NDArray[Any] = self._chunk(int(chunk[0]))[at & CHUNK - 1]
+            found: npt.NDArray[Any] = self._chunk(int(chunk[0])).take(at & CHUNK - 1)
             return found
         out = np.empty(len(at), PACKET_KIND)
-        for number in np.unique(chunk).tolist():
+        raw = out.view(PACKET_BYTES)
+        for number in _distinct(chunk):
             mine = np.flatnonzero(chunk == number)
-            out[mine] = self._chunk(number)[at[mine] & CHUNK - 1]
+            raw[mine] = self._chunk(number).view(PACKET_BYTES).take(at[mine] & CHUNK - 1)
         return out
 
     def _gather_field(self, at: Words, name: str) -> npt.NDArray[Any]:
         """A field of packets by their numbers: a word of each is a fraction of what `_gather` copies."""
         out = np.empty(len(at), PACKET_KIND[name])
         chunk = at >> CHUNK_BITS
-        for number in np.unique(chunk).tolist():
+        for number in _distinct(chunk):
             mine = chunk == number
             out[mine] = self._chunk(number)[name][at[mine] & CHUNK - 1]
         return out
@@ -374,7 +396,7 @@ class HalfOpen:
         while done < n:
             number, begin = self._end >> CHUNK_BITS, self._end & CHUNK - 1
             count = min(n - done, CHUNK - begin)
-            self._last[begin : begin + count] = packets[done : done + count]
+            self._last.view(PACKET_BYTES)[begin : begin + count] = packets.view(PACKET_BYTES)[done : done + count]
             self._live[number] = self._live.get(number, 0) + count
             self._end += count
             done += count

@@ -25,6 +25,8 @@ PACKET_KIND = np.dtype(
 )  # fmt: skip
 """A packet. `at`: where its payload is, in the window or the store; `view`: code of its viewpoint; `before`: the packet
 before it in its flow, -1 none; `count`: how many the flow has up to it, and SPOKE; 0: it is not here any more."""
+PACKET_BYTES = np.dtype((np.void, PACKET_KIND.itemsize))
+"""A packet as bytes, which numpy copies at once."""
 _NAMES = tuple(name for name in PACKET_KIND.names or () if name != "count")
 COLUMNS = (
     ("time", TIME), ("packet", PACKET), ("flags", FLAGS), ("at", AT), ("stamp", STAMP), ("flow", FLOW), ("seq", SEQ),

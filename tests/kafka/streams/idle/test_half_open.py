@@ -61,7 +61,7 @@ def put(waiting: HalfOpen, rows: np.ndarray, conn_of: np.ndarray) -> tuple[np.nd
 
 def back(waiting: HalfOpen, flows: np.ndarray, conn_of: np.ndarray) -> np.ndarray:
     """Rows of flows that come back."""
-    return np.concatenate(list(waiting.back(flows, conn_of, Window(1 << 12, 2))))
+    return np.concatenate(list(waiting.back(flows, conn_of, Window(1 << 12, 2), 1 << 10)))
 
 
 class Speakers:
@@ -162,12 +162,12 @@ def test_payloads_are_stored_when_the_window_forgets_them() -> None:
     assert waiting.earliest() == all_of.rows[0, TIME]
     dissector = all_of.dissector
     waiting.leave(dissector.M, all_of.window.data, dissector.A, 0, 150)
-    near = np.concatenate(list(waiting.back(np.array([2]), conn_of, all_of.window)))
+    near = np.concatenate(list(waiting.back(np.array([2]), conn_of, all_of.window, 1 << 10)))
     assert near[:, AT].tolist() == all_of.rows[2:, AT].tolist()
     waiting.leave(dissector.M, all_of.window.data, dissector.A, 0, 700)
     assert waiting.carried(conn_of)[0][:, AT].min() >= STORED
     all_of.window.data[:700] = 0
-    stored = np.concatenate(list(waiting.back(np.array([0, 1]), conn_of, all_of.window)))
+    stored = np.concatenate(list(waiting.back(np.array([0, 1]), conn_of, all_of.window, 1 << 10)))
     dissector._aim()
     assert all_of.bytes_of(stored) == all_of.payloads[:2]
     assert (stored[:, [TIME, WIRE, LEN, STAMP]] == all_of.rows[:2][:, [TIME, WIRE, LEN, STAMP]]).all()
@@ -182,7 +182,7 @@ def test_stored_bytes_come_back_some_at_a_time_and_from_the_file(monkeypatch: py
     flows = np.arange(len(all_of.rows))
     assert sum(len(rows) for rows, _ in [waiting.carried(dissector.conn_of)]) == len(flows)
     lots = []
-    for rows in waiting.back(flows, dissector.conn_of, all_of.window):
+    for rows in waiting.back(flows, dissector.conn_of, all_of.window, 1 << 10):
         lots.append(rows)
         first, last = rows[[0, -1], FLOW] >> 1
         assert all_of.bytes_of(rows) == all_of.payloads[first : last + 1]
@@ -197,7 +197,7 @@ def test_a_carried_payload_goes_on() -> None:
     carried = waiting.carried(dissector.conn_of)
     other, known = HalfOpen(), dissector.conn_of.copy()
     other.go_on(*carried, known)
-    rows = np.concatenate(list(other.back(np.arange(3), known, all_of.window)))
+    rows = np.concatenate(list(other.back(np.arange(3), known, all_of.window, 1 << 10)))
     assert all_of.bytes_of(rows) == all_of.payloads[:3]
 
 
