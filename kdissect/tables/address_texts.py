@@ -177,6 +177,26 @@ def behind_separator(texts: pa.Array) -> pa.Array:
     return made if not texts.null_count else pa.array(made.to_pylist(), pa.string(), mask=np.asarray(texts.is_null()))
 
 
+@kernel("const u8[:] i4[:] i4[:] u8[:] -> i8")
+def _number(values: Words, table: Codes, codes: Codes, distinct: Words) -> Scalar:
+    """See `numbered`; returns how many distinct ones there are. `table`: hash table of codes, all -1; its size is a
+    power of two above twice as many as there are values."""
+    last = np.uint64(table.size - 1)
+    count = np.int64(0)
+    for i in range(values.size):
+        value = values[i]
+        mixed = (value ^ (value >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+        place = np.int64((mixed >> np.uint64(32)) & last)
+        while table[place] >= 0 and distinct[table[place]] != value:
+            place = (place + 1) & np.int64(last)
+        if table[place] < 0:
+            table[place] = count
+            distinct[count] = value
+            count += 1
+        codes[i] = table[place]
+    return count
+
+
 class Addresses:
     """Addresses of rows, each distinct one once, in order of first appearance."""
 
@@ -229,6 +249,8 @@ class Addresses:
 
 
 def numbered(values: npt.NDArray[Any]) -> tuple[Codes, npt.NDArray[Any]]:
-    """Codes of values into the distinct ones, which come in order of first appearance."""
-    found = pa.array(values).dictionary_encode()
-    return found.indices.to_numpy(), found.dictionary.to_numpy()
+    """Codes of 64-bit values into the distinct ones, which come in order of first appearance."""
+    words = np.require(values, requirements=["C", "A"]).view(np.uint64)
+    codes, distinct = np.empty(len(words), np.int32), np.empty(len(words), np.uint64)
+    count = _number(words, np.full(2 << len(words).bit_length(), -1, np.int32), codes, distinct)
+    return codes, distinct[:count].view(values.dtype)

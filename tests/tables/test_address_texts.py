@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kdissect.tables.address_texts import ROOM, Addresses, behind_separator, write_texts
+from kdissect.tables.address_texts import ROOM, Addresses, behind_separator, numbered, write_texts
 from kdissect.tables.identity import address, endpoint
 
 
@@ -83,3 +83,20 @@ def test_no_addresses() -> None:
     none = Addresses(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
     assert len(none.column) == len(none.unresolved_hosts) == 0
     assert len(none.unresolved_brokers(np.zeros(0, np.uint16), np.zeros(0, np.int32), ["a"])) == 0
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint64])
+def test_numbers_of_values_are_those_of_arrow(kind: type) -> None:
+    rng = np.random.default_rng(5)
+    alike = np.arange(4000) << 32 | 7
+    for values in (
+        rng.integers(0, 50, 3000),
+        rng.integers(0, 1 << 62, 3000),
+        np.concatenate([alike, alike]),
+        alike[:0],
+    ):
+        codes, distinct = numbered(values.astype(kind))
+        found = pa.array(values.astype(kind)).dictionary_encode()
+        assert codes.tolist() == found.indices.to_pylist()
+        assert distinct.dtype == kind
+        assert distinct.tolist() == found.dictionary.to_pylist()
