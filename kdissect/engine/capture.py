@@ -176,7 +176,8 @@ class Capture(CaptureTables):
             explain = partial(bytes_by_id, self._captures, settings)
             found, summary = gathered(self._captures, self._settings)
             bounded = Capture(self._captures, settings_of_journeys(self._settings, found))
-            ways = bounded.tables(report.JOURNEYS) if can_read_again(self._captures) else {}
+            again = summary.exchanges and can_read_again(self._captures)
+            ways = bounded.tables(report.JOURNEYS) if again else {}
             made = report.made(found, summary, named or shlex.join(files), explain, ways, bounded.left_out)
             return stream.write(report.render(made).encode())
 

@@ -38,17 +38,19 @@ def list_findings(handles: Sequence[Handle], target: Sequence[str], width: int, 
 
 
 def nothing_found(
-    silences: pa.Table, gap: TopicGap | None, target: Sequence[str], width: int, *, local: bool, quiet: bool = False
+    silences: pa.Table | None, gap: TopicGap | None, target: Sequence[str], width: int, *, local: bool,
+    quiet: bool = False,
 ) -> list[Text]:  # fmt: skip
     """That no rule reported an incident, what rules look for, and the most unusual times: the longest silences and the
-    widest gap between two topics. `quiet`: there are findings, and none is an incident."""
+    widest gap between two topics. `silences`: None where there are no exchanges.
+    `quiet`: there are findings, and none is an incident."""
     said = "No rule found an incident in this capture." if quiet else "No rule found anything in this capture."
     lines = [Text(said, "bold")]
     lines += [Text(line) for line in words.wrapped(LOOKED_FOR, width)]
     if gap is not None:
         lines += [Text(), Text("The widest gap between two topics", "bold")]
         lines += [Text(part) for part in words.wrapped(gap_sentence(gap), width)]
-    rows = silences.slice(0, UNUSUAL).to_pylist()
+    rows = silences.slice(0, UNUSUAL).to_pylist() if silences is not None else []
     if rows:
         lines += [Text(), Text("The longest silences", "bold")]
         lines += [Text(part) for row in rows for part in words.wrapped(silence_sentence(row, local), width)]

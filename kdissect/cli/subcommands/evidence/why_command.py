@@ -54,18 +54,21 @@ def why(
         raise click.UsageError("say which finding: kdissect why CAPTURE N")
     capture = open_capture(given, demo=demo, **settings)
     target = name_captures(given, demo)
-    handles = capture.analysis.numbered_findings()
+    from kdissect.summary.account import number_findings, quiet
+
+    summary = capture.summary()
+    handles = number_findings(summary.findings)
     if number is None or not handles:
         from rich.text import Text
 
         from kdissect.cli.subcommands.evidence import calm_screen
-        from kdissect.summary.account import quiet
 
         width = terminal.width()
         lines = calm_screen.list_findings(handles, target, width, local=local) if handles else []
         if all(quiet(one.row) for one in handles):
-            silences = capture.analysis.silences()
-            gap = capture.analysis.topic_gap() if silences.num_rows else None  # as many exchanges leave silences
+            silences = capture.analysis.silences() if summary.exchanges else None  # which reads the capture again
+            many = silences is not None and silences.num_rows  # as many exchanges leave silences
+            gap = capture.analysis.topic_gap() if many else None
             unusual = calm_screen.nothing_found(silences, gap, target, width, local=local, quiet=bool(handles))
             lines += [*([Text()] if lines else []), *unusual]
         terminal.page(lines)
