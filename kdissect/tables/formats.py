@@ -14,7 +14,6 @@ import base64
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -109,7 +108,9 @@ WRITERS: Mapping[str, Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], 
 
 DIFFERENT = ("exchange_id",)
 """Texts that are different in most rows. They are written as they are: looking for equal ones takes time, and makes
-files larger."""
+files larger. So are texts that are different in most of the first rows, if these are MANY or more: after a scan of a
+network, addresses of connections."""
+MANY = 1 << 12
 CODED = pa.dictionary(pa.int32(), pa.string())
 """How other texts are handed to Arrow: it writes their codes, and looks at each text once."""
 DIFFERENCES = "DELTA_BINARY_PACKED"
@@ -133,22 +134,9 @@ class ParquetFile:
         self.schema = schema
         self.rows = 0
         self._aside = aside(path, os.getpid())
-        self._texts = [item.name for item in schema if pa.types.is_string(item.type) and item.name not in DIFFERENT]
-        far = [item.name for item in schema if item.type == pa.int64() or pa.types.is_timestamp(item.type)]
-        kinds = [CODED if item.name in self._texts else item.type for item in schema]
-        self._coded = pa.schema([item.with_type(kind) for item, kind in zip(schema, kinds, strict=True)])
+        self._coded = schema
         self._sink = pa.OSFile(os.fsencode(self._aside), "wb")  # Arrow makes UTF-8 of paths, which not all of them are
-        with ExitStack() as opened:
-            opened.callback(self._aside.unlink, missing_ok=True)
-            opened.callback(self._sink.close)
-            self._writer = pa.parquet.ParquetWriter(
-                self._sink, self._coded, compression="zstd", use_dictionary=self._texts,
-                column_encoding=dict.fromkeys(far, DIFFERENCES), store_schema=False,
-            )  # fmt: skip
-            # What Arrow would store by itself: the schema that rows are read back with has plain texts.
-            plain = base64.b64encode(schema.serialize()).decode()
-            self._writer.add_key_value_metadata({**(schema.metadata or {}), "ARROW:schema": plain})
-            opened.pop_all()
+        self._writer: pa.parquet.ParquetWriter | None = None
 
     def __enter__(self) -> ParquetFile:
         return self
@@ -156,7 +144,8 @@ class ParquetFile:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             with self._sink:
-                self._writer.close()
+                if kind is None or self._writer is not None:
+                    self._begun(self.schema.empty_table()).close()
             if kind is None:
                 self._aside.replace(self.path)
         finally:
@@ -169,14 +158,33 @@ class ParquetFile:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows; texts may have dictionaries. Batches of a few thousand rows or more make good row groups."""
+        writer = self._begun(batch)
         arrays = []
         for item in self._coded:
             array = batch.column(item.name)
             if item.type == CODED:
                 array = _coded(array)
             arrays.append(array if array.type == item.type else array.cast(item.type))
-        self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._coded))
+        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._coded))
         self.rows += batch.num_rows
+
+    def _begun(self, first: pa.RecordBatch | pa.Table) -> pa.parquet.ParquetWriter:
+        """The writer, which is made when the first rows are there."""
+        if self._writer is not None:
+            return self._writer
+        texts = [item.name for item in self.schema if pa.types.is_string(item.type) and item.name not in DIFFERENT]
+        if first.num_rows >= MANY:
+            texts = [name for name in texts if 2 * len(_coded(first.column(name)).dictionary) <= first.num_rows]
+        far = [item.name for item in self.schema if item.type == pa.int64() or pa.types.is_timestamp(item.type)]
+        self._coded = pa.schema([item.with_type(CODED) if item.name in texts else item for item in self.schema])
+        self._writer = pa.parquet.ParquetWriter(
+            self._sink, self._coded, compression="zstd", use_dictionary=texts,
+            column_encoding=dict.fromkeys(far, DIFFERENCES), store_schema=False,
+        )  # fmt: skip
+        # What Arrow would store by itself: the schema that rows are read back with has plain texts.
+        plain = base64.b64encode(self.schema.serialize()).decode()
+        self._writer.add_key_value_metadata({**(self.schema.metadata or {}), "ARROW:schema": plain})
+        return self._writer
 
 
 def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], path: Path) -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from kdissect.tables.formats import ParquetFile, json_texts, write_arrow, write_csv, write_jsonl, write_parquet
+from kdissect.tables.formats import MANY, ParquetFile, json_texts, write_arrow, write_csv, write_jsonl, write_parquet
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
 TABLE = pa.table(
@@ -119,10 +119,23 @@ def test_a_file_that_cannot_be_begun_is_closed_and_goes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pa, "OSFile", noted)
     monkeypatch.setattr(pa.parquet, "ParquetWriter", broken)
+    with pytest.raises(MemoryError), ParquetFile(tmp_path / "a.parquet", SCHEMA) as file:
+        file.write(TABLE.to_batches()[0])
     with pytest.raises(MemoryError):
-        ParquetFile(tmp_path / "a.parquet", SCHEMA)
-    assert [file.closed for file in opened] == [True]
+        write_parquet(SCHEMA, [], tmp_path / "none.parquet")
+    assert [file.closed for file in opened] == [True, True]
     assert not list(tmp_path.iterdir())
+
+
+def test_texts_that_differ_in_most_rows_have_no_dictionary(tmp_path):
+    many = pa.table({"same": ["a", "b"] * MANY, "other": [f"{n}" for n in range(2 * MANY)]})
+    for rows, coded in ((2 * MANY, [True, False]), (MANY - 1, [True, True])):
+        table = many.slice(0, rows)
+        write_parquet(table.schema, table.to_batches(), tmp_path / "texts.parquet")
+        found = pa.parquet.ParquetFile(tmp_path / "texts.parquet")
+        group = found.metadata.row_group(0)
+        assert ["RLE_DICTIONARY" in group.column(i).encodings for i in range(2)] == coded
+        assert found.read().equals(table)
 
 
 def test_parquet_holds_plain_texts_whatever_dictionaries_they_come_with(tmp_path):
