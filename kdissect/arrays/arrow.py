@@ -158,39 +158,41 @@ def encoded(column: pa.Array) -> tuple[Int64s, list[Any]]:
 
 class Growing:
     """Columns of int64 that are worked out once of each value of lists that grow: of a list that begins as one of the
-    last few lists did, only the values behind are looked at."""
+    last few lists did, only the values behind are looked at.
 
-    __slots__ = ("_known", "_work")
+    It does not keep the function that works them out: a method would keep its owner, who keeps this, until Python looks
+    for cycles.
+    """
+
+    __slots__ = ("_known",)
     MOST = 4
     """Lists that are known."""
 
-    def __init__(self, work: Callable[[Sequence[Any]], Int64s]) -> None:
-        self._work = work
-        """[columns, values] of some values."""
+    def __init__(self) -> None:
         self._known: list[tuple[Sequence[Any], int, Int64s]] = []
         """Lists, how many values of them were looked at, and [columns, values + 1]."""
 
-    def of(self, values: Sequence[Any]) -> Int64s:
-        """[columns, values + 1], -1 behind the values."""
-        count, found = 0, self._columns(())
+    def of(self, values: Sequence[Any], work: Callable[[Sequence[Any]], Int64s]) -> Int64s:
+        """[columns, values + 1], -1 behind the values. `work` gives [columns, values] of some values."""
+        count, found = 0, _and_none(work(()))
         for place, (before, looked_at, columns) in enumerate(self._known):
             if looked_at <= len(values) and (before is values or before[:looked_at] == values[:looked_at]):
                 count, found = looked_at, columns
                 del self._known[place]
                 break
         if count < len(values):
-            found = np.concatenate([found[:, :-1], self._columns(values[count:])], axis=1)
+            found = np.concatenate([found[:, :-1], _and_none(work(values[count:]))], axis=1)
         self._known.insert(0, (values, len(values), found))
         del self._known[self.MOST :]
         return found
 
-    def _columns(self, values: Sequence[Any]) -> Int64s:
-        found = self._work(values)
-        return np.concatenate([found, np.full((len(found), 1), -1, np.int64)], axis=1)
-
     def forget(self) -> None:
         """Values have other columns from here on."""
         self._known.clear()
+
+
+def _and_none(columns: Int64s) -> Int64s:
+    return np.concatenate([columns, np.full((len(columns), 1), -1, np.int64)], axis=1)
 
 
 class Coder:
@@ -201,7 +203,7 @@ class Coder:
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.codes: dict[str, int] = {}
-        self._taken = Growing(self._codes_of)
+        self._taken = Growing()
 
     def code(self, text: str) -> int:
         """The code of a text, a new one for a new text."""
@@ -237,7 +239,7 @@ class Coder:
 
     def taken_over(self, texts: Sequence[str | None]) -> Int64s:
         """The codes that these texts have here, -1 for None and behind them; the list may grow between two calls."""
-        found: Int64s = self._taken.of(texts)[0]
+        found: Int64s = self._taken.of(texts, self._codes_of)[0]
         return found
 
     def _codes_of(self, texts: Sequence[str | None]) -> Int64s:

@@ -190,18 +190,20 @@ def _check(members: list[Member]) -> None:
     """Raise when none of a set's files is a capture, or one cannot be opened. A file of a set that was only just begun
     is fine."""
     refused: NotACapture | None = None
-    for member in members:
-        if member.path is None:
-            return
-        try:
-            check(member.path)
-        except NotACapture as error:
-            refused = refused or error
-        else:
-            refused = None
-            break
-    if refused is not None:
-        raise refused
+    try:
+        for member in members:
+            if member.path is None:
+                return
+            try:
+                check(member.path)
+            except NotACapture as error:
+                refused = refused or error
+            else:
+                return
+        if refused is not None:
+            raise refused
+    finally:
+        del refused  # it holds this frame, which would hold it, and with it all callers
 
 
 def _group(members: list[Member], growing: bool = False) -> list[tuple[str, list[Member]]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.confinement.sandbox import is_own_process
 from kdissect.cli.printing import terminal
 from kdissect.cli.printing.progress import Progress
 
@@ -57,7 +58,8 @@ def open_capture(
     from kdissect.engine.bounds.spare_memory import few_collections, frugal
 
     frugal()
-    few_collections()
+    if is_own_process():
+        few_collections()
     if not must_fit:
         click.get_current_context().call_on_close(lambda: _say_left_out(opened.left_out))
     if timings:

@@ -58,7 +58,7 @@ class Source:
         self.capture = capture
         self.replay = replay
         self.patient = not follow and replay is None
-        self.clock = CaptureClock(follow and fresh, self._replayed_ns)
+        self.clock = CaptureClock(follow and fresh, lambda: 0 if replay is None else replay.now_ns)
         self.tick_s = TICK_S if replay is None else min(TICK_S, max(STEP_S, TICK_S / replay.speed))
         self._follow = follow
         self._stop = threading.Event()
@@ -72,10 +72,6 @@ class Source:
             yield block
             if self._follow and not block.idle and block.end - block.start < ENOUGH:
                 self._stop.wait(GATHER_S)
-
-    def _replayed_ns(self) -> int:
-        """How far a replay is; 0 without one."""
-        return 0 if self.replay is None else self.replay.now_ns
 
     @property
     def waits_for_us(self) -> bool:

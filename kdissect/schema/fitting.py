@@ -50,14 +50,19 @@ def fit(api: Api, side: int, version: int, body: bytes, *, pieces: bool) -> Walk
     """The first layout that fits exactly. Raises the WalkError of the layout that went furthest."""
     message = api.message(side)
     failed: WalkError | None = None
-    for number, fields in _candidates(api, side, version, body):
-        try:
-            return walk(message, shape(message), number, body, fields=fields, pieces=pieces)
-        except WalkError as error:
-            if failed is None or error.at > failed.at:
-                failed = error
-    if version > message.versions.last:
+    try:
+        for number, fields in _candidates(api, side, version, body):
+            try:
+                return walk(message, shape(message), number, body, fields=fields, pieces=pieces)
+            except WalkError as error:
+                if failed is None or error.at > failed.at:
+                    failed = error
         newest = message.versions.last
-        raise UsageError(f"{api.name} is known up to version {newest}; version {version} does not fit it") from failed
-    assert failed is not None
-    raise failed
+        if version > newest:
+            raise UsageError(
+                f"{api.name} is known up to version {newest}; version {version} does not fit it"
+            ) from failed
+        assert failed is not None
+        raise failed
+    finally:
+        del failed  # it holds this frame, which would hold it, and with it the files of all callers

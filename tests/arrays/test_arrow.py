@@ -53,14 +53,14 @@ def test_of_lists_that_grow_only_what_is_new_is_looked_at() -> None:
         looked.extend(values)
         return np.array([[len(value) for value in values], [ord(value[0]) for value in values]], np.int64)
 
-    growing = Growing(work)
-    assert growing.of([]).tolist() == [[-1], [-1]]
-    assert growing.of(["a", "bb"]).tolist() == [[1, 2, -1], [97, 98, -1]]
-    assert growing.of(["c"]).tolist() == [[1, -1], [99, -1]]
-    assert growing.of(["a", "bb", "d"]).tolist() == [[1, 2, 1, -1], [97, 98, 100, -1]]
-    assert growing.of(["c", "e"]).tolist() == [[1, 1, -1], [99, 101, -1]]
+    growing = Growing()
+    assert growing.of([], work).tolist() == [[-1], [-1]]
+    assert growing.of(["a", "bb"], work).tolist() == [[1, 2, -1], [97, 98, -1]]
+    assert growing.of(["c"], work).tolist() == [[1, -1], [99, -1]]
+    assert growing.of(["a", "bb", "d"], work).tolist() == [[1, 2, 1, -1], [97, 98, 100, -1]]
+    assert growing.of(["c", "e"], work).tolist() == [[1, 1, -1], [99, 101, -1]]
     assert looked == ["a", "bb", "c", "d", "e"]
-    assert growing.of(["a", "f"]).tolist() == [[1, 1, -1], [97, 102, -1]]
+    assert growing.of(["a", "f"], work).tolist() == [[1, 1, -1], [97, 102, -1]]
     growing.forget()
-    assert growing.of(["c"]).tolist() == [[1, -1], [99, -1]]
+    assert growing.of(["c"], work).tolist() == [[1, -1], [99, -1]]
     assert looked[5:] == ["a", "f", "c"]

@@ -2,16 +2,18 @@
 `python -m tests.fuzz.adversary INPUTS SECONDS [SEED]`.
 
 An input follows from its seed alone. Its kind is one of KINDS; each is read by a subcommand in turn, in this process,
-and again in another way. An input is found if it raises, takes too long (CPU time), gives exchanges that never were,
-keeps a planted text after `redact`, sends control characters, or differs by the way it is read. Its seed is written to
-`tests/fuzz/found_seeds.txt` before the next input is made; a test reads it again for ever.
+and again in another way. An input is found if it raises, takes too long (CPU time), leaves a file open, gives exchanges
+that never were, keeps a planted text after `redact`, sends control characters, or differs by the way it is read. Its
+seed is written to `tests/fuzz/found_seeds.txt` before the next input is made; a test reads it again for ever.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -41,8 +43,8 @@ HEADERS = 54
 """Bytes of a packet of these recordings before its payload."""
 PACKETS = 200
 """Of a recording."""
-INTERRUPTED = 130
-"""Exit code of a command that Ctrl-C ended."""
+INTERRUPTED = (129, 130, 143)
+"""Exit codes of a command that SIGHUP, Ctrl-C or SIGTERM ended."""
 HOSTILE = (
     "\x1b[2J",
     "\x1b]0;x\x07",
@@ -228,10 +230,23 @@ def run(line: list[str]) -> tuple[int, str]:
     shown, told = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.StringIO()
     with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(told):
         code = command_line(line)
-    if code == INTERRUPTED:  # by whoever runs the campaign: it found nothing
+    if code in INTERRUPTED:  # by whoever runs the campaign: it found nothing
         raise KeyboardInterrupt
     shown.flush()
     return code, shown.buffer.getvalue().decode("utf-8", "replace") + told.getvalue()  # type: ignore[attr-defined]
+
+
+def temporary_files() -> Counter[str]:
+    """Temporary files that this process holds open, also those that were deleted. Copies of the standard streams,
+    which libraries make once, are none."""
+    held: Counter[str] = Counter()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # that of the folder itself
+            held[os.readlink(f"/proc/self/fd/{number}")] += 1
+    streams = {os.readlink(f"/proc/self/fd/{number}") for number in range(3)}
+    return Counter(
+        {path: n for path, n in held.items() if path.startswith(tempfile.gettempdir()) and path not in streams}
+    )
 
 
 def faults(one: Input, folder: Path) -> Iterator[tuple[str, str]]:
@@ -242,7 +257,7 @@ def faults(one: Input, folder: Path) -> Iterator[tuple[str, str]]:
     keyed = [] if one.keys is None else ["--keylog", one.keys]
     every = lines(str(path), str(folder), chance)
     line = every[one.seed // len(KINDS) % len(every)]
-    started = time.process_time()
+    started, before = time.process_time(), temporary_files()
     code, shown = run([*line, *([] if line[0] == "top" else keyed)])
     if code not in (0, 1, 2):
         yield "raised", f"exit code {code}: {line}"
@@ -267,6 +282,8 @@ def faults(one: Input, folder: Path) -> Iterator[tuple[str, str]]:
             if whole != other:
                 yield "another result", str([name for name in whole if whole[name] != other[name]])
     took = time.process_time() - started
+    if temporary_files() - before:
+        yield "a file stayed open", f"{line}: {sorted(temporary_files() - before)}"
     if took > LONGEST:
         yield "hung", f"{took:.0f} s of CPU time: {line}"
 
@@ -318,7 +335,9 @@ def main() -> None:
     verdict = campaign(most, seconds, int(sys.argv[3]) if len(sys.argv) > 3 else 1, keep_seed)
     counts = Counter(what for _, what, _ in verdict.found)
     print(
-        f"{verdict.inputs} inputs in {verdict.seconds:.0f} s ({dict(verdict.kinds)}): {dict(counts) or 'nothing found'}"
+        f"{verdict.inputs} inputs in {verdict.seconds:.0f} s, {time.process_time():.0f} s of CPU time, "
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB at most "
+        f"({dict(verdict.kinds)}): {dict(counts) or 'nothing found'}"
     )
     sys.exit(bool(verdict.found))
 

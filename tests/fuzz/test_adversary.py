@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,8 +76,9 @@ def test_a_killed_campaign_has_kept_its_seeds(monkeypatch: pytest.MonkeyPatch, t
     assert adversary.found_seeds() == [1, 2]
 
 
-def test_an_interrupted_campaign_found_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(adversary, "command_line", lambda line: adversary.INTERRUPTED)
+@pytest.mark.parametrize("code", adversary.INTERRUPTED)
+def test_an_interrupted_campaign_found_nothing(code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(adversary, "command_line", lambda line: code)
     with pytest.raises(KeyboardInterrupt):
         found(adversary.mutant, tmp_path)
 
@@ -97,3 +100,14 @@ def test_it_finds_results_that_differ(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_it_finds_control_characters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(adversary, "run", lambda line: (0, "a\x1b[2J"))
     assert "control characters" in found(adversary.hostile_names, tmp_path)
+
+
+def test_it_finds_files_that_stay_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as opened:
+
+        def run(line: list[str]) -> tuple[int, str]:
+            opened.enter_context(tempfile.TemporaryFile())
+            return 0, ""
+
+        monkeypatch.setattr(adversary, "run", run)
+        assert "a file stayed open" in found(adversary.mutant, tmp_path)

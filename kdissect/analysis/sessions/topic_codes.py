@@ -20,7 +20,7 @@ class Topics:
         """Topic code -> code of its name, -1 unknown."""
         self.name_bytes = np.zeros(16, np.int64)
         """Topic code -> bytes of the name in a request; 0 for ids."""
-        self._taken = Growing(self._codes_of)
+        self._taken = Growing()
 
     def codes(self, names: Int64s, ids: Int64s) -> Int64s:
         """Topic codes of rows, from the codes of their names and ids (-1: not there)."""
@@ -42,7 +42,7 @@ class Topics:
 
     def of(self, texts: Sequence[tuple[str | None, str | None]]) -> tuple[Int64s, Int64s]:
         """`codes` and `logs` of topics that are given as (name, id)."""
-        codes, logs = self._taken.of(texts)[:, :-1]
+        codes, logs = self._taken.of(texts, self._codes_of)[:, :-1]
         return codes, logs
 
     def _codes_of(self, texts: Sequence[tuple[str | None, str | None]]) -> Int64s:
