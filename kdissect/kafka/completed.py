@@ -1,9 +1,9 @@
-"""What the engine hands to the tables: finished exchanges, connections, problems, as plain arrays.
+"""The plain arrays that the engine hands to the tables: finished exchanges, connections, problems.
 
-One `Completed` per block of input holds the exchanges that were finished in it, a row each, in order of completion.
-All times are int64 nanoseconds since the epoch and `NULL_TIME` where unknown; packets are numbered as Wireshark does
-(from 1 within their file) with the file's index in the bits above `FILE_SHIFT`. `Connections` grows during the run
-(a row may be used as soon as an exchange of it is finished) and its times and counters are final at the end.
+One `Completed` per block of input holds the exchanges that were finished in it, a row each, in order of completion. All
+times are int64 nanoseconds since the epoch and `NULL_TIME` where unknown. Packets are numbered as Wireshark does (from
+1 within their file), with the file's index in the bits above `FILE_SHIFT`. `Connections` grows during the run (a row
+may be used as soon as an exchange of it is finished) and its times and counters are final at the end.
 
 Nothing here computes: the engine fills these arrays, `kdissect.tables` turns them into Arrow.
 """

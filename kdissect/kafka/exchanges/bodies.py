@@ -30,7 +30,7 @@ class Aside(Protocol):
         """The status of each body, READ_ASIDE for those that were read; `wanted`, `library`: the decoder's."""
 
     def taken(self) -> Any:
-        """What was read since this was asked last, None for nothing."""
+        """The values read since the last call, None if there are none."""
 
 
 class Message:
@@ -92,7 +92,7 @@ class Message:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Decoded:
-    """What `Decoder.decode` found, arrays of one row a frame. A frame whose `status` is not OK (0) has no row in any
+    """The result of `Decoder.decode`: arrays of one row a frame. A frame whose `status` is not OK (0) has no row in any
     message, and null error codes and throttle time."""
 
     status: Ints

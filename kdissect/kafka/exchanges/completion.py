@@ -1,11 +1,11 @@
 """From what the stream kernels finished to decoded exchanges.
 
 The exchanges of a harvest become columns in the order of their requests, and their frames are brought together
-(`outcome.gather`); bodies are decoded with the layout of the request's version, and what they say completes each
-exchange: its error codes, its throttle time, whether it could be decoded, its final status. A version newer than any
-known layout is tried with the newest one, and believed if that consumes the body exactly. An answer with error 35 to an
-ApiVersions request has the layout of version 0, whatever version was asked for. Bytes behind the last field of a
-request are a problem and no more: brokers pass over them (librdkafka 0.9 to 1.3 ends ApiVersions version 0 with four).
+(`outcome.gather`). Bodies are decoded with the layout of the request's version. They complete each exchange: its error
+codes, its throttle time, whether it could be decoded, its final status. A version newer than any known layout is tried
+with the newest one, and believed if that consumes the body exactly. An answer with error 35 to an ApiVersions request
+has the layout of version 0, for any version of the request. Bytes behind the last field of a request are a problem and
+no more: brokers pass over them (librdkafka 0.9 to 1.3 ends ApiVersions version 0 with four).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Exchanges that are completed elsewhere than where their connections are followed.
 
-Whoever follows a connection pairs its requests with its responses. `detach` copies what was paired, with the places of
-the frames' bytes in the input, so that another process, which reads those bytes itself, can complete the exchanges.
+The process that follows a connection pairs its requests with its responses. `detach` copies what was paired, with the
+places of the frames' bytes in the input, so that another process, which reads those bytes itself, can complete the
+exchanges.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Detached:
         return Detached(self.exchanges[begin:end].copy(), pieces)
 
     def with_connections(self, rows: Words) -> Detached:
-        """The same as exchanges of these connections."""
+        """These exchanges with other connection numbers."""
         self.rows["connection"] = rows
         return self
 

@@ -87,8 +87,8 @@ def set_apart(
     M: Words, b: Bytes, A: Bytes, frame: Frame, target: Bytes, w: Int, limit: Int, absent: Words, missing: Int,
     apart: Words, rows: Int,
 ) -> tuple[Int, Int, Int, Int]:  # fmt: skip
-    """`located` for a frame in several pieces, of which those in the window stay where they are, in rows of `apart`
-    (place, length, where they are). Returns what `located` does, and the number of these rows."""
+    """`located` for a frame in several pieces: those in the window stay where they are, in rows of `apart` (place,
+    length, where they are). Returns what `located` does, and the number of these rows."""
     if frame.bytes - 4 > limit - w or missing + _pieces(M, frame) > absent.shape[0]:
         return -1, w, missing, rows
     o = w

@@ -1,7 +1,7 @@
-"""What a response is whose request was never captured: the API and version whose layout consumes it exactly.
+"""Identifies a response whose request was never captured: the API and version whose layout consumes it exactly.
 
 Every response layout is tried on the whole frame. Where the layouts that fit belong to one API, that is the API; where
-a single version fits, that is the version. What fits several APIs, as a bare error code does, stays unknown.
+a single version fits, that is the version. A response that fits several APIs, as a bare error code does, stays unknown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Inference:
         different layouts."""
 
     def infer(self, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> list[Found]:
-        """What frames at s[begin:end] (behind the length prefix) are."""
+        """The API and version of the frames at s[begin:end] (behind the length prefix)."""
         out: list[Found] = []
         for first in range(0, len(begin), STEP):
             out += self._tried(s, begin[first : first + STEP], end[first : first + STEP])
@@ -67,7 +67,7 @@ class Inference:
         return [self._told(row.tobytes(), int(at), s) for row, at in zip(alike, begin, strict=True)]
 
     def _told(self, fitting: bytes, begin: int, s: npt.NDArray[np.uint8]) -> Found:
-        """What is known of a frame that these layouts fit (a bit each)."""
+        """The API and version of a frame that these layouts fit (a bit each)."""
         judged = self._judged.get(fitting)
         if judged is None:
             judged = self._judged[fitting] = self._judge(fitting)

@@ -1,9 +1,9 @@
 """Bodies of requests and responses to nested Arrow columns, many at a time.
 
 A `Decoder` knows every layout and which fields are wanted. `decode` takes bodies (without their headers) as positions
-in one byte array and returns their status, the error codes and throttle times of responses, and for the wanted
-message types one `Message` each. Layouts are compiled when the first frame of theirs comes. Where one version number
-once had two layouts, the first that fits exactly wins, the newest release's before older ones.
+in one byte array. It returns their status, the error codes and throttle times of responses, and for the wanted message
+types one `Message` each. Layouts are compiled when the first frame of theirs comes. Where one version number once had
+two layouts, the first that fits exactly wins, the newest release's before older ones.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Decoder:
     """Decodes bodies; see the module. Safe to share between threads.
 
     `wanted` maps (API key, side) to None (every field and unknown tags) or to dotted snake_case paths, each with all
-    below it ("topics.partitions.fetch_offset"; "responses.partitions.records@" adds the position of records in the
-    byte array as `records_at`; "*" is everything). Other message types are only checked. Raises UsageError for an
-    unknown API or path; with `checked`, paths are known to be right and are not looked at before their first frame.
-    Of `sparse` types only bodies whose version has some of the wanted fields make rows.
+    below it ("topics.partitions.fetch_offset"). "responses.partitions.records@" adds the position of records in the
+    byte array as `records_at`; "*" is everything. Other message types are only checked. Raises UsageError for an
+    unknown API or path; with `checked`, paths are known to be right and are not looked at before their first frame. Of
+    `sparse` types only bodies whose version has some of the wanted fields make rows.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Decoder:
         return key, version, side, variant
 
     def skim(self) -> Skim:
-        """What `vm.consumes` needs, with room of its own: one per thread."""
+        """The arguments of `vm.consumes`, with arrays of their own: one per thread."""
         lib = self.library
         return Skim(
             lib.programs, lib.rows, lib.tags, lib.alternative, np.zeros(2, np.int64), np.zeros(2, np.int64), _stack(),
@@ -138,7 +138,7 @@ class Decoder:
         )  # fmt: skip
 
     def programs(self) -> Programs:
-        """What bodies are tried against, with room of its own: one per thread."""
+        """The programs that bodies are tried against, with arrays of their own: one per thread."""
         return Programs(self.table, self.flexible, self.skim())
 
     @cached_property
@@ -160,9 +160,9 @@ class Decoder:
     ) -> Decoded:  # fmt: skip
         """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known).
         `apart`: pieces of bodies of `scattered` programs that lie elsewhere in `s`, which is written to then, see
-        `vm.count`. What `aside` takes of bodies that fit, requests and behind them as many responses, is in no
+        `vm.count`. Bodies that fit and that `aside` takes (requests and behind them as many responses) are in no
         message. `spare`, int64, of the first frames: 0 where bytes may be left over behind the last field of a body,
-        unless its version had several layouts, -1 where not; it is not changed."""
+        unless its version had several layouts, -1 where not. It is not changed."""
         begin = np.ascontiguousarray(begin, np.int64)
         end = np.ascontiguousarray(end, np.int64)
         program = np.ascontiguousarray(program, np.int32)
@@ -186,7 +186,7 @@ class Decoder:
         return Decoded(status, seen, program, self.library.identity[:, 3], ambiguous, spare, messages)
 
     def _ready(self, counts: Ints) -> _State:
-        """The state with all wanted layouts compiled of which there are some, so many frames of each program."""
+        """The state with all wanted layouts compiled that have frames; `counts`: frames of each program."""
         state = self._state
         used = np.flatnonzero(counts)
         identity = self.library.identity
@@ -297,7 +297,8 @@ class Decoder:
         return counts
 
     def _used(self, state: _State, counts: Ints) -> list[Used]:
-        """The layouts that programs of which there are so many write, with the columns that they reach."""
+        """The layouts that programs with frames write, and the columns that they reach; `counts`: frames of each
+        program."""
         out: dict[Type, Used] = {}
         for which in np.flatnonzero(counts):
             compiled = state.compiled.get(int(which))
@@ -378,5 +379,6 @@ def schema_for(key: int, side: int, wanted: Wanted = None) -> pa.Schema:
 
 
 def _stack() -> Ints:
-    """What is open while a program runs: lists and tag buffers (address, left, limit or counter, tags seen)."""
+    """A stack for the lists and tag buffers that are open while a program runs (address, left, limit or counter, tags
+    seen)."""
     return np.zeros(4 * k.MAX_DEPTH + 4, np.int64)

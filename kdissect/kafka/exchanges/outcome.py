@@ -64,7 +64,7 @@ class Long(enum.IntEnum):
 
 
 class Word(enum.IntEnum):
-    """Those that are int32."""
+    """The int32 columns."""
 
     CONN = 0
     CORRELATION_ID = 1
@@ -77,14 +77,14 @@ class Word(enum.IntEnum):
 
 
 class Short(enum.IntEnum):
-    """Those that are int16."""
+    """The int16 columns."""
 
     API_KEY = 0
     API_VERSION = 1
 
 
 class Flag(enum.IntEnum):
-    """Those that are bytes: flags, but for the status, the network's kind, and what may be unknown."""
+    """The columns of bytes: flags, the status, the network's kind, and flags that may be unknown."""
 
     STATUS = 0
     IS_ORPHAN = 1
@@ -96,8 +96,8 @@ class Flag(enum.IntEnum):
 
 @kernel("i8[:] i8 i8[:] i8[:] i8[:] -> i8 i8 i8")
 def arrivals(M: Words, n: Int, times: Words, rows: Words, tokens: Words) -> tuple[Int, Int, Int]:
-    """Which of the first n rows are exchanges (`rows`), with the first microsecond of each request, by which they are
-    ordered (`times`: NEVER where there is none), and which are bare tokens that were sent (`tokens`), which are no
+    """Finds which of the first n rows are exchanges (`rows`), with the first microsecond of each request, by which they
+    are ordered (`times`: NEVER where there is none), and which are bare tokens that were sent (`tokens`), which are no
     exchanges. Returns how many there are of either, and how many other rows have frames in several pieces."""
     exchanges = np.int64(0)
     bare = np.int64(0)
@@ -196,7 +196,7 @@ def _mark(newest: Words, key: Int, version: Int) -> Int:
 
 @part
 def _write(exchange: Exchange, base: Int, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny, j: Int) -> None:
-    """What an exchange says of itself, as columns."""
+    """Writes an exchange's own fields as columns."""
     request, response = exchange.request, exchange.response
     longs[Long.N, j] = exchange.n
     longs[Long.REQUEST_FIRST, j] = _time(request.first)
@@ -245,8 +245,8 @@ def gather(
     `need`: which frames to look into, `program`: with which programs (-1 none), `unknown`: which of them have a version
     that is not known, a row a side. `begin` and `end` are the places of their bodies, of those whose header was not
     read yet of the whole frame. `marks`: LOGIN, VERSIONS and UNHEARD. Returns the exchange it stopped at for want of
-    room, and how many rows of `absent` there are, frames whose header was not read, orphans to look into, and frames in
-    several pieces, looked into or not; and rows of `apart`, where pieces lie of frames from `large` bytes on that may
+    room, then five counts. Rows of `absent`; frames whose header was not read; orphans to look into; frames in several
+    pieces, looked into or not; rows of `apart`. Those are the places of pieces of frames from `large` bytes on that may
     be `scattered` (by program): they stay there, see `vm.count`.
     """
     missing = np.int64(0)
@@ -318,7 +318,7 @@ def outcomes(
     program: Codes, unknown: Flags, marks: Bytes, status: Tiny, ambiguous: Flags, seen: Codes, spare: Words,
     longs: Words, ints: Codes, flags: Tiny, odd: Flags,
 ) -> Int:  # fmt: skip
-    """What their bodies tell of exchanges, into the columns that `gather` left out, and their final status.
+    """Fills the columns that `gather` left out, from the bodies of exchanges, and their final status.
 
     `status`, `ambiguous` and `seen` (see `vm.count`) are what the decoder says of the requests, then of the responses.
     `spare` is how many bytes of each request are left over (0 and less: none). `odd` marks the

@@ -1,9 +1,9 @@
-"""Messages inside messages: what a bytes field holds, beside it as `<name>_decoded`.
+"""Messages inside messages: the content of a bytes field, next to it as `<name>_decoded`.
 
 Consumers put their subscription into JoinGroup and get their assignment from SyncGroup as bytes behind an int16
-version, and a broker that forwards a request says in such bytes who sent it. The schema marks these fields (`holds`).
-Other protocols put bytes of their own there (Kafka Connect, Schema Registry, custom clients): what does not fit
-exactly, or stands beside another protocol type than `consumer`, is null in `<name>_decoded`; the bytes stay.
+version. A broker that forwards a request puts its sender into such bytes. The schema marks these fields (`holds`).
+Other protocols put bytes of their own there (Kafka Connect, Schema Registry, custom clients). Bytes that do not fit
+exactly, or whose protocol type is not `consumer`, are null in `<name>_decoded`; the bytes stay.
 
 A request that is forwarded inside an Envelope (KIP-590), and the answer to it, can hold credentials; these are zeros.
 """
@@ -47,7 +47,8 @@ def forwarded(requests: Mapping[Type, Message], rows: npt.NDArray[np.int64]) -> 
 
 
 def unfolded(batch: pa.RecordBatch, kind: Type, requests: pa.Array | None = None) -> pa.RecordBatch:
-    """Messages of a type (API key, side) with what their fields hold decoded beside them, and credentials masked.
+    """Messages of a type (API key, side) with the content of their bytes fields decoded next to them, and credentials
+    masked.
 
     `requests` (binary, a row each) are the `request_data` that Envelope responses answer; null where not captured.
     """

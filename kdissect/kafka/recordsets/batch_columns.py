@@ -37,8 +37,8 @@ def numbers(values: npt.NDArray[Any], kind: pa.DataType, null: int = bl.NULL) ->
 
 
 def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) -> dict[str, Callable[[], pa.Array]]:
-    """Makers of the columns of `record_batches` by name, from rows of `Batches`; nothing is made that nobody asks
-    for."""
+    """Makers of the columns of `record_batches` by name, from rows of `Batches`; a column that no caller asks for is
+    not made."""
     attributes = rows[:, bl.ATTRIBUTES]
     unknown = attributes == bl.NULL
     version2 = (rows[:, bl.MAGIC] == 2) & ~unknown

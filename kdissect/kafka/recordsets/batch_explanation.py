@@ -1,7 +1,7 @@
 """Record batches byte by byte, for `show`: every run of bytes with path, type, value and meaning.
 
 Rows are as those of `kdissect.schema.explain`: dicts of offset, length, path, type, value, meaning, schema, hidden.
-What came out of a codec has no place in the frame: its offset is None. Keys, values and headers show as their size
+Bytes that a codec wrote have no place in the frame: their offset is None. Keys, values and headers show as their size
 unless revealed.
 """
 
@@ -190,7 +190,7 @@ def _set(cursor: _Cursor, path: str) -> Iterator[Row]:
 
 
 def _checksum(cursor: _Cursor, start: int, begin: int, checksum: Callable[[bytes], int]) -> Meaning:
-    """What to say of a checksum over the bytes from `start` + `begin` to the end of the batch."""
+    """The verdict on a checksum over the bytes from `start` + `begin` to the end of the batch."""
     length = struct.unpack_from(">i", cursor.data, start + 8)[0]
 
     def meaning(value: int) -> str:

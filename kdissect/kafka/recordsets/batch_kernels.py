@@ -161,8 +161,7 @@ def _join(s: Bytes, rows: Int64s, n: Number, p: Number, total: Number, magic: Nu
 
 @kernel("const u1[:] i8[:] i8[:] i8[:] i8[:,:] -> i8")
 def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> Number:
-    """Rows of all batches of the record sets s[at[i] : at[i] + size[i]], of which the first captured[i] bytes are
-    there.
+    """Rows of all batches of the record sets s[at[i] : at[i] + size[i]], whose first captured[i] bytes are there.
 
     Returns how many rows there are; fills `rows` [n, WIDTH] unless it has none (first pass: count).
     """
@@ -251,7 +250,7 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> 
 
 @part
 def sound(s: Bytes, p: Number, end: Number, followed: Flag) -> Flag:
-    """Whether the record set s[p:end] is whole batches of magic 2 of which no header says what cannot be; where it is
+    """Whether the record set s[p:end] is whole batches of magic 2 whose headers are all possible; where it is
     `followed`, none of a producer with an id."""
     good = p >= 0 and p <= end and end <= s.size
     while good and p < end:

@@ -1,8 +1,8 @@
 """Record batches as rows of numbers: the columns that the kernels fill, and what may be wrong with a batch.
 
-One row of an int64 matrix stands for one batch: a magic-2 batch (KIP-98), a compressed wrapper of magic 0 or 1, or a
-run of consecutive plain messages of one magic. `NULL` means not known. Timestamps are Kafka's own milliseconds, -1
-for none.
+One row of an int64 matrix stands for one batch. A batch is a magic-2 batch (KIP-98), a compressed wrapper of magic 0 or
+1, or a run of consecutive plain messages of one magic. `NULL` means not known. Timestamps are Kafka's own milliseconds,
+-1 for none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The batches of record sets, from their headers alone.
 
-`walk` hops over headers. What costs more is in `verification`: `verify` computes checksums, `measure` decompresses;
-both add to what `walk` found. Whatever is wrong with a batch is a bit in its row and becomes a row of `problems`
-through `Batches.problems`.
+`walk` hops over headers. More expensive work is in `verification`: `verify` computes checksums, `measure` decompresses;
+both add to what `walk` found. Each fault of a batch is a bit in its row and becomes a row of `problems` through
+`Batches.problems`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Batches:
     """The batches of some record sets. `rows` is an int64 matrix [n, WIDTH] (`batch_layout`), in order of the sets.
 
     `crc_ok` int8 [n]: 1, 0 or UNKNOWN; `uncompressed` int64 [n]: bytes of the records without compression, or UNKNOWN.
-    `s` is the buffer that the rows point into: it must stay as it is while more is asked. (No dataclass: with methods
-    of their own those take milliseconds to make, at each start.)
+    `s` is the buffer that the rows point into: it must not change while its columns are still read. (No dataclass: with
+    methods of their own those take milliseconds to make, at each start.)
     """
 
     __slots__ = ("crc_ok", "details", "rows", "s", "uncompressed")
@@ -63,7 +63,7 @@ class Batches:
             self.details[row, problem] = detail
 
     def problems(self, partial_is_legal: Flags | None = None) -> Problems:
-        """What is wrong, a row for each batch and kind, padding included.
+        """The faults, a row for each batch and kind, padding included.
 
         `partial_is_legal` (one flag a record set): its last batch may be cut by the sender, as in Fetch responses;
         without it every set may be.
@@ -116,8 +116,8 @@ class Problems:
 
 
 def doubtful(s: Bytes, at: Int64s, size: Int64s, followed: bool = False) -> Int64s:
-    """Of the record sets s[at[i] : at[i] + size[i]], all captured, those with which something may be wrong as far as
-    `walk` can tell, in order; where they are `followed` also those with batches of a producer with an id."""
+    """The record sets s[at[i] : at[i] + size[i]], all captured, that may have a fault as far as `walk` can see, in
+    order. Where they are `followed` also those with batches of a producer with an id."""
     found = np.empty(len(at), np.bool_)
     at, size = np.ascontiguousarray(at, np.int64), np.ascontiguousarray(size, np.int64)
     batch_kernels.doubtful(s, at, size, followed, found)
@@ -128,8 +128,7 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s | None = None) -> 
     """Batches of the record sets s[at[i] : at[i] + size[i]] (uint8 buffer, int64 arrays), from their headers alone.
 
     `captured[i]` says how many bytes at the start of the set were captured (all, if not given): a batch that goes
-    beyond is cut by the capture. Nothing raises; whatever the bytes are, the sets are covered by rows from their
-    beginning on.
+    beyond is cut by the capture. Nothing raises; for any bytes, the sets are covered by rows from their beginning on.
     """
     at, size = np.ascontiguousarray(at, np.int64), np.ascontiguousarray(size, np.int64)
     there = size if captured is None else np.ascontiguousarray(captured, np.int64)

@@ -50,7 +50,7 @@ def failure(batches: Batches, row: int, error: CodecError) -> None:
 
 
 def inner_span(source: Reader, scratch: Bytes) -> tuple[Int64s, int]:
-    """What a wrapper holds (`record_kernels.INNER_WIDTH` numbers) and how many bytes. Raises CodecError.
+    """The content of a wrapper (`record_kernels.INNER_WIDTH` numbers) and its size in bytes. Raises CodecError.
 
     `scratch` is any buffer of at least 32 bytes; only the beginning of each message is kept in it.
     """
@@ -75,8 +75,8 @@ def inner_span(source: Reader, scratch: Bytes) -> tuple[Int64s, int]:
 def wrapper_base(rows: Int64s, row: int, inner: Int64s) -> tuple[int, bool]:
     """(What to add to a wrapper's inner offsets, whether the wrapper's own offset makes sense).
 
-    Magic 0 has absolute inner offsets; magic 1 relative ones, the last being the wrapper's (KIP-31); a wrapper of
-    offset 0 is one that old librdkafka produced: its inner offsets count from 0
+    Magic 0 has absolute inner offsets; magic 1 relative ones, the last being the wrapper's (KIP-31). A wrapper of
+    offset 0 was produced by old librdkafka: its inner offsets count from 0
     (AbstractLegacyRecordBatch.DeepRecordsIterator).
     """
     offset, last = int(rows[row, bl.LAST_OFFSET]), int(inner[record_kernels.I_LAST])

@@ -1,4 +1,5 @@
-"""What idempotent producers sent, partition by partition: duplicates and sequences out of order (KIP-98)."""
+"""Checks the batches of idempotent producers, partition by partition: duplicates and sequences out of order
+(KIP-98)."""
 
 from __future__ import annotations
 

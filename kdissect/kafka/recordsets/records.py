@@ -1,8 +1,8 @@
 """Records of batches, in chunks: offset, time, sizes, and where asked keys, values and headers.
 
-Plain batches are read where they lie; compressed ones flow through one buffer (`Buffer`), so that memory depends
-neither on how many batches there are nor on how large they are. A single record larger than the buffer makes it grow,
-as far as its bytes come.
+Plain batches are read where they lie; compressed ones flow through one buffer (`Buffer`). So memory depends neither on
+how many batches there are nor on how large they are. A single record larger than the buffer makes it grow, as far as
+its bytes come.
 """
 
 from __future__ import annotations

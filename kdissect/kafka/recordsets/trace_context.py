@@ -33,7 +33,7 @@ def trace_columns(headers: pa.ListArray) -> tuple[pa.Array, pa.Array]:
     rows = len(headers)
 
     def of(name: str, pattern: str, refused: str = ZEROS) -> tuple[Int64s, pa.Array]:
-        """For each record the place of its first header of this name among all headers, -1 for none, and the text of
+        """For each record the place of its first header of this name among all headers, -1 for none. Then the text of
         each header, null where it is not as specified."""
         mine = pc.equal(names, name).fill_null(False)
         good = pc.and_(mine, pc.match_substring_regex(values, pattern).fill_null(False))

@@ -1,12 +1,12 @@
 """Packets to exchanges, connection by connection: the one pass that everything else rests on.
 
-`run` takes the segments of a block, grouped by flow and in the order of capture within each, and drives every packet
-through `kdissect.tcp` (what is next in the stream), `framing` (frames), `resync` (where frames begin) and `pairing`
-(requests and responses). All state is per connection and changes only with that connection's own packets, so the rows
-are the same however the input is cut into blocks.
+`run` takes the segments of a block, grouped by flow and in the order of capture within each. It drives every packet
+through `kdissect.tcp` (which bytes come next in the stream), `framing` (frames), `resync` (where frames begin) and
+`pairing` (requests and responses). All state is per connection and changes only with that connection's own packets, so
+the rows are the same however the input is cut into blocks.
 
 A 4-tuple begins a new connection with a SYN of another sequence number, or with any packet more than LINGER_NS after it
-ended. `finish` closes a connection's books: holes that will not be filled, frames that were begun, requests that wait.
+ended. `finish` closes a connection's books: holes that will not be filled, incomplete frames, requests that wait.
 
 The kernels never grow an array. Before each step they check that everything it can produce fits (`MARGIN` rows), and
 stop in front of it otherwise; the caller makes room and calls again.
@@ -157,7 +157,7 @@ def _begins_anew(packet: Segment, connection: Connection) -> Int:
 
 @part
 def _handshake(M: Words, packet: Segment, connection: Connection, direction: Direction) -> None:
-    """What a SYN says: the exact beginning, the client."""
+    """Reads a SYN: the exact beginning, the client."""
     flags = packet.flags
     if flags & SYN and flags & RST == 0:
         direction.isn = packet.seq
@@ -181,7 +181,7 @@ def _handshake(M: Words, packet: Segment, connection: Connection, direction: Dir
 
 @part
 def _take(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> None:
-    """What OUT says comes next in a direction, as TCP brings it."""
+    """Reads the bytes of OUT, the next ones in a direction, as TCP delivers them."""
     if connection.sealed == 1:
         out = outgoing_at(M, tl.OUT)
         seal_row(M, connection, direction, out.at, out.captured, out.wire, out.time, out.packet)
@@ -191,7 +191,7 @@ def _take(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direct
 
 @part
 def _read(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> None:
-    """What OUT says comes next in a direction; at HOLE, bytes that were never captured."""
+    """Reads the bytes of OUT, the next ones in a direction; at HOLE, bytes that were never captured."""
     out = outgoing_at(M, tl.OUT)
     if out.at == tl.HOLE:
         gap(M, b, A, connection, direction, out.wire, out.time, out.packet)
@@ -203,7 +203,8 @@ def _read(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direct
 
 @part
 def _take_waiting(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> None:
-    """What OUT says comes next in a direction: a segment that waited, with what was known of the way when it came."""
+    """Reads the bytes of OUT, the next ones in a direction: a segment that waited, with the round trips known when it
+    arrived."""
     other = opposite(connection, direction)
     rise, floor, kind = direction.rise, other.floor, other.floor_kind
     direction.waited = outgoing_at(M, tl.OUT).arrival
@@ -374,8 +375,8 @@ def _endings(M: Words, packet: Segment, connection: Connection, direction: Direc
 
 @part
 def _opened(M: Words, b: Bytes, A: Bytes, sk: Skim, packet: Segment) -> None:
-    """A row of plaintext, which the host made of sealed bytes: its stream is named by the connection's address, and
-    `seq` is the value of `packets` of the connection when those bytes came; `ack`, `viewpoint` and `flags` are the
+    """Drives a row of plaintext, which the host made of sealed bytes. Its stream is named by the connection's address,
+    and `seq` is the value of `packets` of the connection when those bytes came; `ack`, `viewpoint` and `flags` are the
     round trips of then."""
     connection = connection_at(M, packet.flow >> 1)
     if connection.kafka < 0:

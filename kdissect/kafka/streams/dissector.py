@@ -75,7 +75,7 @@ def by_flow(segments: Words, flows: int) -> Words:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Harvest:
-    """What one call of the kernels finished. `exchanges` is a view: call `Dissector.used` when done with it."""
+    """The result of one call of the kernels. `exchanges` is a view: call `Dissector.used` when done with it."""
 
     exchanges: Records
     """`Exchange`, see `kdissect.kafka.streams.state`."""
@@ -157,7 +157,7 @@ class Dissector:
             self.M[free] = made[0]
 
     def _make_room(self) -> None:
-        """More of whatever a kernel may have run out of. The output rows must be empty."""
+        """Makes more room of each kind that a kernel may have run out of. The output rows must be empty."""
         if self.M[K.connections_left] < 2:
             self._more_connections(max(256, len(self._connections) // 4))
         while self.M[K.nodes_left] < 2 * NODE_MARGIN:
@@ -316,7 +316,7 @@ class Dissector:
         return free
 
     def known_flows(self, flows: int) -> Words:
-        """Which of so many flows have a connection that may still change: open, or ended and not forgotten yet."""
+        """The flows, of so many, with a connection that may still change: open, or ended and not forgotten yet."""
         known = self._parked.holds(np.arange(flows))
         half_open = self.conn_of[:flows] < -1
         known[: len(half_open)] |= half_open
@@ -405,7 +405,7 @@ class Dissector:
         return self._harvest(rows)
 
     def renumber(self) -> Words:
-        """Number the connections that are left anew, from 0 on in their order; the numbers that they had."""
+        """Number the remaining connections again, from 0 on in their order; returns their numbers before."""
         rows = self._connections[self.M[self._connections + C.number] >= 0]
         rows = rows[np.argsort(self.M[rows + C.number], kind="stable")]
         had: Words = self.M[rows + C.number]

@@ -1,9 +1,9 @@
 """The fast lane: packets that are next in order on a live connection in plain text, and hold whole frames or nothing.
 
 Most packets of most captures are of this kind, and most of what `connection_kernel` asks of a packet has one answer
-then. `in_lane` takes such a packet whole, with the same words on the heap and the same rows as the way through
-`_packet`, which all others go, in order with them: nothing is kept for the lane, so a connection may leave it and come
-back with any packet. `Control.lane` says whether it is used; it changes how long a run takes, and nothing else.
+then. `in_lane` handles such a packet as a whole, with the same words on the heap and the same rows as the way through
+`_packet`. All other packets go that way, in order with these. The lane keeps no state, so a connection may leave it and
+come back with any packet. `Control.lane` says whether it is used; it changes how long a run takes, and nothing else.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ WINDOW = 0xFFFF << 8
 
 @part
 def _live(packet: Segment, connection: Connection, direction: Direction, other: Direction) -> bool:
-    """Whether a packet acknowledges and opens or ends nothing, on a connection that is open, in plain text, and known
-    to be Kafka, of which nothing waits."""
+    """Whether a packet acknowledges and opens or ends nothing, and its connection is open, in plain text, known to be
+    Kafka, and has nothing that waits."""
     return (
         packet.flags & (ENDINGS | ACK_FLAG) == ACK_FLAG
         and packet.flags & WINDOW != 0

@@ -126,8 +126,9 @@ def _whole_frames(
     M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, at: Int, captured: Int, time: Int,
     packet: Int,
 ) -> Int:  # fmt: skip
-    """Frames that lie whole within bytes of the window, up to the first that does not, or whose length is odd: almost
-    all frames of most captures, without what `consume` remembers of a frame that goes on. Returns their bytes."""
+    """Reads frames that lie whole within bytes of the window, up to the first that does not, or whose length is odd.
+    These are almost all frames of most captures. They need nothing that `consume` remembers of a frame that goes on.
+    Returns their bytes."""
     if direction.need >= 0 or direction.prefix_bytes > 0 or at >= KEPT:
         return 0
     o = place(M, at)
@@ -266,7 +267,7 @@ def feed(
     M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, at: Int, captured: Int, wire: Int,
     time: Int, packet: Int,
 ) -> None:  # fmt: skip
-    """The next bytes of a direction, whatever is known of it."""
+    """Feeds the next bytes of a direction, at any stage of the search for frames."""
     whole = direction.mode != Mode.FRAMES
     if not whole:
         taken = consume(M, b, A, connection, direction, at, captured, wire, time, packet)

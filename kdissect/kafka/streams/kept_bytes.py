@@ -1,10 +1,10 @@
 """Bytes that must outlive the window.
 
-The window forgets its oldest slot before it reads on. What the stream kernels may still look at then moves to `kept`:
-the beginnings of frames that are being received, windows that are being searched, and segments ahead of a hole. The
-bulk of a large frame stays where it is, as extents of the file, where the input can be read again; where it cannot (a
-pipe, a compressed file, plaintext of TLS) it moves too, or is given up when too much would be kept: such a frame is
-still paired and timed. `kept` is packed anew each time, so it holds live bytes only.
+The window forgets its oldest slot before it reads on. The bytes that the stream kernels may still look at then move to
+`kept`: the beginnings of frames that are being received, windows that are being searched, and segments ahead of a hole.
+The bulk of a large frame stays where it is, as extents of the file, where the input can be read again. Where it cannot
+(a pipe, a compressed file, plaintext of TLS) it moves too, or is given up when too much would be kept. Such a frame is
+still paired and timed. `kept` is packed again each time, so it holds live bytes only.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def _move(M: Words, b: Bytes, A: Bytes, at: Int, n: Int, fresh: Bytes, w: Int, f
 def _nodes(
     M: Words, b: Bytes, A: Bytes, piece: Int, bulk: Int, low: Int, high: Int, fresh: Bytes, w: Int, fill: bool
 ) -> Int:
-    """Move the pieces of one list: those within the first HEAD_BYTES, and of the bulk what `bulk` says; what is not in
-    the input moves in any case, unless it is given up."""
+    """Move the pieces of one list: those within the first HEAD_BYTES, and those of the bulk that `bulk` selects. A
+    piece that is not in the input moves in any case, unless it is given up."""
     seen = 0
     while piece >= 0:
         node = node_at(M, piece)

@@ -1,6 +1,6 @@
 """The books of a run: its connections and problems, as arrays.
 
-A connection is entered when it is first seen, with what never changes (its id, its endpoints), and closed when the
+A connection is entered when it is first seen, with what never changes (its id, its endpoints). It is closed when the
 stream kernels have finished it, with its times and counters.
 """
 
@@ -187,7 +187,7 @@ class Ledger:
     # ---- connections
 
     def carried(self, rows: Words) -> CarriedConnections:
-        """What another ledger needs to go on with these connections, as its first ones in this order."""
+        """A copy of these connections for another ledger, which goes on with them as its first ones, in this order."""
         places = {row: place for place, row in enumerate(rows.tolist())}
         told = {
             name: {places[row]: text for row, text in getattr(self.connections, name).items() if row in places}
@@ -200,8 +200,8 @@ class Ledger:
         self._append(carried.columns.items(), carried.client, carried.told)
 
     def absorb(self, other: Ledger) -> int:
-        """Take over all connections and problems of another ledger of the same captures, of which nothing is left; the
-        row here of its first."""
+        """Take over all connections and problems of another ledger of the same captures, and empty it; returns the row
+        here of its first connection."""
         count = len(other.connections)
         protocols = self.connections.protocols
         protocols += [name for name in other.connections.protocols if name not in protocols]
@@ -283,7 +283,8 @@ class Ledger:
         self._sides(number, flow, rows)
 
     def _sides(self, number: Words, flow: Words, rows: Records) -> None:
-        """Which endpoint is the client: as found, else (no request was ever seen) the one with the larger port."""
+        """The client's and the server's endpoint: as found, else (no request was ever seen) the client is the one with
+        the larger port."""
         room = self._room
         port_a, port_b = flow[:, PORTS] >> 16, flow[:, PORTS] & 0xFFFF
         client = rows["client"]

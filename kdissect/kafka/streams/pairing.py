@@ -2,12 +2,12 @@
 
 The rules:
 
-- A broker answers the requests of one connection in the order in which they came, so a response belongs to the oldest
+- A broker answers the requests of one connection in the order in which they came. So a response belongs to the oldest
   waiting request with its correlation id; requests in front of that one will not be answered any more (`unanswered`).
-- Ids repeat (0.8's SimpleConsumer always sends 0), so order decides, never the id alone. Where bytes were lost, it does
-  not tell either: an answer then belongs to the last request that was sent before it, for a client that was never seen
-  to send one before it had its answer; of others' requests with the same id nobody knows which it answers, and they get
-  none. A held response answers no request that was sent after it: one that acknowledges it, whatever its id.
+- Ids repeat (0.8's SimpleConsumer always sends 0), so order decides, never the id alone. Where bytes were lost, order
+  does not decide either. For a client that was never seen to send a request before it had its answer, an answer then
+  belongs to the last request that was sent before it. Other clients' requests with the same id get no answer: it may be
+  that of any of them. A held response answers no request that was sent after it: one that acknowledges it, with any id.
 - Produce with acks=0 is never answered: it is finished at once (`no_response`).
 - A response can be captured before its own request. Unmatched ones are held for HOLD_PACKETS packets of the connection,
   and while earlier requests wait behind a hole, before they are called orphans.
@@ -400,7 +400,7 @@ def _answer_columns(connection: Connection, exchange: Exchange, request: Request
 
 @part
 def _network_columns(connection: Connection, exchange: Exchange, request: Request) -> None:
-    """What the network took of an exchange, as far as its own connection's packets tell."""
+    """The network's share of an exchange, as far as its own connection's packets show it."""
     way = request.way
     asked, answered, arrived = exchange.request.last, exchange.response.first, exchange.response.last
     _abandoned(connection, exchange, answered)
@@ -440,7 +440,7 @@ def _abandoned(connection: Connection, exchange: Exchange, answered: Int) -> Non
 
 @part
 def _think(connection: Connection, first: Int) -> Int:
-    """What the client took until a request, where nothing was in flight, ns, -1 unknown: less the way to it and back.
+    """The client's time until a request, where nothing was in flight, ns, -1 unknown: less the way to it and back.
     Unknown too where bytes of either direction are missing since the response, and where no more is known of the way
     than what it takes at most."""
     asking, answering = connection.directions[connection.client], connection.directions[1 - connection.client]
@@ -793,8 +793,8 @@ def last_asked(M: Words, oldest: Int, time: Int) -> tuple[Int, Int]:
 
 @part
 def _of_equals(M: Words, connection: Connection, direction: Direction, oldest: Int) -> Int:
-    """Of the waiting requests with the id of the oldest such, the one that the current frame answers, -1 where that
-    cannot be told: then those that it may answer are finished as not answered."""
+    """The waiting request with the id of the oldest such that the current frame answers, -1 where that is not known.
+    Then those that it may answer are finished as not answered."""
     first = request_at(M, oldest)
     lost = max(connection.directions[0].lost, connection.directions[1].lost) >= first.packets
     newest, count = last_asked(M, oldest, direction.first)

@@ -6,11 +6,12 @@ a client id that is text, and a body that its layout consumes exactly. Messages 
 - A first request that fits but does not name its client needs an answer with its correlation id, or a second request.
   Without both, the stream must begin with a captured SYN and consist of this request, which must be ApiVersions or
   contain a word.
-- If it is not known which end is the client, a first request needs a second one or an answer when it begins inside a
-  segment, or also fits a response's layout. A Produce response (version 0, correlation id 0) reads as a Produce
-  request of a client with the topic's name; so do parts of responses. It would be read the wrong way round.
-- Responses without captured requests, on a connection whose opening was captured, need bodies that fit the layouts of
-  a single API and contain lists or texts: one ApiVersions response, or two others with correlation ids near each other.
+- If it is not known which end is the client, a first request may need a second one or an answer. It does when it begins
+  inside a segment, or also fits a response's layout. A Produce response (version 0, correlation id 0) reads as a
+  Produce request of a client with the topic's name; so do parts of responses. It would be read the wrong way round.
+- Responses without captured requests, on a connection whose opening was captured, need bodies that fit the layouts of a
+  single API and contain lists or texts. One ApiVersions response is enough, or two others with correlation ids near
+  each other.
 
 A connection without such evidence gives no exchanges.
 """
@@ -84,10 +85,10 @@ def _has_word(A: Bytes, o: Int, end: Int) -> bool:
 def seconded(
     M: Words, A: Bytes, direction: Direction, other: Direction, first: Int, o: Int, n: Int, closed: bool
 ) -> Int:
-    """Judge a first request that fits but does not name its client, as small numbers in any protocol might: the `other`
-    direction must begin with an answer to it, or the frame behind it (at `o`) read as a request too: with an empty
-    client id, which any zeros are, one of the same key and version and a higher id. Where no more will come of either,
-    see the module."""
+    """Judge a first request that fits but does not name its client, as small numbers in any protocol might. The `other`
+    direction must begin with an answer to it, or the frame behind it (at `o`) read as a request too. With an empty
+    client id, which any zeros are, that frame must be one of the same key and version and a higher id. Where no more
+    will come of either, see the module."""
     begins = other.begin16a
     correlation = int32_at(A, first + 8)
     empty = be16(A, first + 12) == 0
@@ -116,7 +117,7 @@ def seconded(
 @part
 def chained(M: Words, A: Bytes, first: Int, o: Int, n: Int, closed: bool) -> Int:
     """Judge a request that fits, at `first`, on a connection whose client is not known, where it may be bytes of a
-    response: behind it (at `o`) another one of the same client must stand, with an id a little higher."""
+    response. Behind it (at `o`) another one of the same client must stand, with an id a little higher."""
     if n - o < 14:
         return REJECT if closed else WAIT
     size = be32(A, o)
@@ -150,8 +151,8 @@ def may_be_response(M: Words, A: Bytes, sk: Skim, direction: Direction, o: Int, 
 
 @part
 def _api_of(M: Words, A: Bytes, sk: Skim, direction: Direction, o: Int, end: Int) -> Int:
-    """The only API whose responses' layouts consume a frame, whose correlation id is at `o`, -1 where none or several
-    do, or one that would do so with zeros alone: then there is nothing in it that has a length."""
+    """The only API whose responses' layouts consume a frame, whose correlation id is at `o`. It is -1 where none or
+    several do, or one that would do so with zeros alone: then there is nothing in it that has a length."""
     found = np.int64(-1)
     for q in range(end - o):
         A[st.HEAD + q] = 0

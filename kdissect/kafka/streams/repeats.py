@@ -1,11 +1,11 @@
 """Bytes that are sent again, compared with the first copy.
 
 The last REMEMBERED segments of a direction are remembered: where they lie, and, once the window forgets their bytes, a
-fingerprint of them (nearly all are pushed out by later ones before, and their bytes are never looked at). A segment
-that begins below the highest position so far may repeat some of them: those that it holds whole are compared however
-long ago they came; parts of them while their own bytes are still at hand (in the window), and what waits behind a hole
-as well. Bytes that differ are a problem with both places: where the copy is, and the number of the first one's packet.
-The first copy is what is read.
+fingerprint of them. (Nearly all are pushed out by later ones before, and their bytes are never looked at.) A segment
+that begins below the highest position so far may repeat some of them. Those that it holds whole are compared however
+long ago they came. Parts of them are compared while their own bytes are still at hand (in the window), and so is a
+segment that waits behind a hole. Bytes that differ are a problem with both places: where the copy is, and the number of
+the first one's packet. The first copy is what is read.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def compare(
 def _repeats(
     M: Words, b: Bytes, packet: Segment, connection: Connection, direction: Direction, position: Int, o: Int
 ) -> bool:
-    """Whether a segment is one of those remembered once more. What differs is told, one row for each segment."""
+    """Whether a segment is one of those remembered once more. A difference becomes a problem, one row for each
+    segment."""
     same = False
     for q in range(REMEMBERED):
         known, at = direction.kept_size[q], direction.kept_at[q]
@@ -114,7 +115,7 @@ def _repeats(
 def _waiting(
     M: Words, b: Bytes, A: Bytes, packet: Segment, connection: Connection, direction: Direction, position: Int, o: Int
 ) -> bool:
-    """Whether a segment differs from bytes of others that wait behind a hole; what differs is told."""
+    """Whether a segment differs from bytes of others that wait behind a hole; a difference becomes a problem."""
     if direction.ahead_tail < 0:
         return False
     last = node_at(M, direction.ahead_tail)

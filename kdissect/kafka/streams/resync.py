@@ -7,19 +7,20 @@ Offsets are tried in order; each is rejected, accepted, or waits for more bytes:
   exactly.
 - A response: the correlation id of a request that waits, and a body that the layout of that request's version consumes
   exactly. Where the connection began before the capture, the first response may also have an id just below that of the
-  first request captured (its own request came earlier), if the next response follows it.
-- A frame that the window cannot hold whole (too large, cut by the snap length, or with a hole in it) is taken when it
-  begins a segment, all of it that is there fits, and a waiting id or a client id vouches for it. The first request of a
-  connection that is not known to be Kafka may not be cut, for messages of gRPC fit, too: there headers must tell.
-- Where packets are cut and the connection was met in its middle no body can be tried: there requests are told by what
-  their headers alone say, one behind the other (`tiling`).
+  first request captured (its own request came earlier). Then the next response must follow it.
+- A frame that the window cannot hold whole (too large, cut by the snap length, or with a hole in it) needs more. It is
+  accepted when it begins a segment, all of it that is there fits, and a waiting id or a client id vouches for it. The
+  first request of a connection that is not known to be Kafka may not be cut, for messages of gRPC fit, too: there
+  headers must tell.
+- Where packets are cut and the connection was met in its middle no body can be tried. There requests are recognized by
+  their headers alone, one behind the other (`tiling`).
 - Where the first bytes of a connection are there, its first frame must be a request: anything else is not Kafka, and
   the connection is left alone. A body that fits no layout is still believed there if its frame ends where the segment
   ends.
 
 While one offset waits, later ones are tried too, and taken if they fit exactly where a segment begins: data may look
-like a length for a while. What lies before an accepted offset is skipped. Trials may read TRIAL_FACTOR bytes for each
-byte searched and no more, so any input is searched in linear time. Limits look at the direction's own bytes only.
+like a length for a while. Bytes before an accepted offset are skipped. Trials may read TRIAL_FACTOR bytes for each byte
+searched and no more, so any input is searched in linear time. Limits look at the direction's own bytes only.
 """
 
 from __future__ import annotations
@@ -161,7 +162,7 @@ def _waiting(M: Words, connection: Connection, direction: Direction, correlation
 def _beyond_doubt(
     M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, first: Int, o: Int, n: Int, closed: bool
 ) -> Int:
-    """Judge a request that fits, at `first`, and may be bytes of a response: it is a request if another one stands
+    """Judge a request that fits, at `first`, and may be bytes of a response. It is a request if another one stands
     behind it (at `o`), or if the other direction has an answer with its id."""
     verdict = chained(M, A, first, o, n, closed)
     if verdict == ACCEPT:
@@ -424,7 +425,7 @@ def _by_headers(M: Words, b: Bytes, A: Bytes, connection: Connection, direction:
 @part
 def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> bool:
     """Search one direction's window; True when requests were found, or the connection is now known to be Kafka (the
-    other direction may then know more). What lies behind a hole of the window is searched in the same call: no later
+    other direction may then know more). Bytes behind a hole of the window are searched in the same call: no later
     packet need come that would start another search."""
     found = False
     final = control_at(M, CONTROL).final
@@ -579,8 +580,9 @@ def _requests_somewhere(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Conn
 
 @part
 def tell_sides(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection) -> None:
-    """At the end of a connection whose client is not known: which direction has requests, maybe behind a gap. What is
-    searched next is dropped where nothing is found, and responses are only found when their requests are known."""
+    """At the end of a connection whose client is not known: which direction has requests, maybe behind a gap. The
+    direction that is searched next is dropped where nothing is found, and responses are only found when their requests
+    are known."""
     for side in range(2):
         direction = connection.directions[side]
         searched = connection.client < 0 and direction.mode == Mode.SEARCH

@@ -1,9 +1,10 @@
-"""What the stream kernels share above TCP: the layout of requests and finished exchanges, and how bytes are found.
+"""State that the stream kernels share above TCP: the layout of requests and finished exchanges, and how bytes are
+found.
 
-Three arrays make up the state: the heap `M` of int64 words (see `kdissect.tcp.layout`), the window `b` of recent
-input, and `A`, bytes of our own: the beginning of a frame that lies in several pieces, a search window in one piece,
-the client ids seen, and bytes kept from before the window. Requests wait in the order in which they were sent;
-rows of exchanges are read by the engine after each call.
+Three arrays make up the state. The heap `M` has int64 words (see `kdissect.tcp.layout`), and the window `b` recent
+input. `A` has bytes of our own: the beginning of a frame that lies in several pieces, a search window in one piece, the
+client ids seen, and bytes kept from before the window. Requests wait in the order in which they were sent; rows of
+exchanges are read by the engine after each call.
 """
 
 from __future__ import annotations

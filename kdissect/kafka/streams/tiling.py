@@ -1,14 +1,14 @@
 """Requests told by their headers alone, where a snap length cut the bodies off.
 
-A connection that was met in its middle and whose packets are cut has no whole message that could be tried. What is
-there still says much, and other protocols do not say it: a frame's length leads to the beginning of another segment,
-however much of it was captured, and there stands the next header: a known key and version, the same client id, a
-correlation id a little higher, for the same key the same version. Precision comes first:
+A connection that was met in its middle and whose packets are cut has no whole message that could be tried. The bytes
+that are there still show much, and other protocols do not show it. A frame's length leads to the beginning of another
+segment, however much of it was captured, and there stands the next header. It has a known key and version, the same
+client id, a correlation id a little higher, for the same key the same version. Precision comes first:
 
 - TILES such headers in a row are Kafka.
-- Fewer are, when the other direction has an answer with an id that was asked, whose length leads to the beginning of a
-  segment too; a single one only if its own length does. An answer that reads as a request itself says nothing: that to
-  Produce version 1 with id 1 about one topic, next to its request, reads the same the other way round.
+- Fewer are, when the other direction has an answer with an id of a request, and its length leads to the beginning of a
+  segment too. A single one is only if its own length does. An answer that reads as a request itself is no evidence. An
+  answer to Produce version 1 with id 1 about one topic, next to its request, reads the same the other way round.
 - On a connection that is known to be Kafka, and lost its place, two are enough, or one whose length leads to a segment.
 
 Client ids are null or printable, and not empty: zeros read as a header of Produce. All looks at the bytes of the two
@@ -81,8 +81,8 @@ def _follows(A: Bytes, first: Int, have: Int, second: Int, more: Int) -> bool:
 
 @part
 def _behind(M: Words, piece: Int, length: Int) -> tuple[Int, Int, Int]:
-    """The piece in which the byte lies that is `length` bytes behind the beginning of a piece, -1 when it did not come
-    yet, -2 when it is further away than is looked; how far in it, or how much is left; pieces passed."""
+    """The piece with the byte that is `length` bytes behind the beginning of a piece, -1 when it did not come yet, -2
+    when it is further away than is looked. Then how far in it, or how much is left; then pieces passed."""
     steps = np.int64(0)
     while piece >= 0 and length >= node_at(M, piece).length:
         if steps >= MOST_STEPS:

@@ -1,8 +1,8 @@
 """Connections that begin with TLS: their bytes go to the host as rows, plaintext comes back as if TCP had brought it.
 
-A connection is sealed when a direction begins with a record that holds a ClientHello or a ServerHello, which no Kafka
-frame begins like (it would be a frame of 352 MiB and more). What TCP delivers of it from then on, in order, becomes
-rows `Sealed`, until the host rules the connection out by its `kafka`.
+A connection is sealed when a direction begins with a record that holds a ClientHello or a ServerHello. No Kafka frame
+begins like that (it would be a frame of 352 MiB and more). From then on TCP's bytes, in order, become rows `Sealed`,
+until the host rules the connection out by its `kafka`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def looks_sealed(A: Bytes, connection: Connection, direction: Direction, n: Int)
 def seal_row(
     M: Words, connection: Connection, direction: Direction, at: Int, captured: Int, wire: Int, time: Int, packet: Int
 ) -> None:
-    """What comes next in a sealed direction; `at` HOLE: bytes that were never captured."""
+    """Adds a row for the next bytes of a sealed direction; `at` HOLE: bytes that were never captured."""
     if connection.kafka < 0:
         return
     control = control_at(M, CONTROL)
@@ -64,7 +64,7 @@ def seal_row(
 
 @part
 def seal(M: Words, connection: Connection) -> None:
-    """From here on the connection is sealed: both windows become rows, plaintext will begin anew."""
+    """Seals the connection from here on: both windows become rows, and plaintext will start from zero."""
     connection.sealed = 1
     first = max(connection.client, 0)
     for q in range(2):

@@ -2,8 +2,8 @@
 
 Each connection's rows come in the order in which TCP delivered them, both directions mixed, and so does plaintext. A
 plaintext byte arrives when the last byte of its record does. A connection that cannot be decrypted is ruled out, so
-that the kernels bring no more of it; what its hellos say (version, server name) is told all the same. Where keys were
-given at all, each connection that was not decrypted is a problem row that says why.
+that the kernels bring no more of it. Its hellos (version, server name) are reported all the same. Where keys were given
+at all, each connection that was not decrypted is a problem row that says why.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Unsealer:
         yield from session.lose(direction, wire - len(data), arrival)
 
     def _told(self, connection: Connection, number: int, session: Session) -> None:
-        """What the session learned, into the ledger and the heap."""
+        """Writes the session's results into the ledger and the heap."""
         conn = number + self.ledger.base
         for direction, why, arrival in session.ended:
             connection.directions[direction].lost = NEVER

@@ -1,9 +1,9 @@
 """Half-open connections: those of few packets, with one payload at most, and that one no request.
 
-Scans and floods open connections by the million and say little or nothing on them. What the stream kernels remember of
-a connection takes 4 KB; so a connection gets it when a request comes, its second payload, or more than MOST packets.
-Until then its packets lie here, 69 bytes each, and are taken then, in front of the packet that brought them up, as if
-they had just come: rows do not depend on blocks. At the end of the capture the others are taken too, by lots.
+Scans and floods open connections by the million and say little or nothing on them. The stream kernels' state of a
+connection takes 4 KB; so a connection gets it when a request comes, its second payload, or more than MOST packets.
+Until then its packets lie here, 69 bytes each. They are read then as if they had just come, in front of the packet that
+ended the wait: rows do not depend on blocks. At the end of the capture the others are taken too, by lots.
 
 A payload stays where it is for as long as the window holds it, then its bytes are stored (`byte_store`).
 
@@ -96,9 +96,9 @@ class HalfOpen:
     def sort_out(
         self, segments: Words, order: Words, conn_of: Words, find_requests: Callable[[Words], Flags]
     ) -> tuple[Words, Words, Words]:
-        """Segment rows of a block and the order in which the kernels take them, flow by flow, without those that wait
-        here from now on, and with those that wait no longer in front; and the rows (of `segments` as they were) of
-        flows whose earlier packets `back` has, because their bytes are stored.
+        """Segment rows of a block and the order in which the kernels take them, flow by flow. Packets that wait here
+        from now on are left out, and packets that wait no longer are in front. The third array has the rows (of
+        `segments` as they were) of flows whose earlier packets `back` has, because their bytes are stored.
 
         `find_requests` says of rows of `segments` whether their payloads begin with a request.
         """
@@ -218,7 +218,7 @@ class HalfOpen:
         self._forget(numbers, packets)
 
     def lots(self, conn_of: Words, before: int = ALL) -> Iterator[Words]:
-        """The flows that wait, and whose last packet came before that time (ns), at most LOT at a time; each lot is to
+        """The flows that wait, and whose last packet came before that time (ns), at most LOT at a time. Each lot is to
         be taken before the next is asked for."""
         for number in sorted(self._live):
             at = np.arange(number << CHUNK_BITS, min((number + 1) << CHUNK_BITS, self._end))
@@ -302,7 +302,7 @@ class HalfOpen:
         return packets.take(order), every[order]
 
     def _forget(self, at: Words, packets: npt.NDArray[Any]) -> None:
-        """These packets wait no longer: chunks of which none waits go."""
+        """These packets wait no longer: chunks without waiting packets go."""
         stored = (packets["at"] >= STORED) & (packets["len"] > 0)
         if stored.any():
             self._store.drop(packets["at"][stored], packets["len"][stored].astype(np.int64))

@@ -1,4 +1,4 @@
-"""What the only payload of a connection can be: whether the connection has to be followed, or may lie aside.
+"""Judges the only payload of a connection: whether the connection has to be followed, or may wait.
 
 A request that fits its layout is followed at once, for somebody waits for its answer. When the capture ends, bytes in
 which no request begins say nothing, and such a connection needs no search.
@@ -51,7 +51,7 @@ def find_requests(M: Words, b: Bytes, A: Bytes, sk: Skim, segments: Words, rows:
 @part
 def _holds_no_request(M: Words, b: Bytes, o: Int, n: Int) -> bool:
     """Whether `resync` would accept a request nowhere in `b[o:n]`, on a connection that was met in its middle and has
-    no further bytes: one that is not whole must be large, and its beginning there."""
+    no further bytes. A request that is not whole must be large, and its beginning there."""
     places = 0
     for p in range(o, n - HEADER + 1):
         if b[p] >= 0x40:

@@ -1,11 +1,11 @@
 """Connections that rest: packed, until a packet of theirs comes.
 
 The struct of a connection takes 1.8 KB, most of it for what moves only while packets come. With very many connections
-most of them rest: they are idle, or they ended and stay for late packets. Those for which nothing waits (no request, no
-piece of a frame, no segment ahead of a hole) are taken off the heap and packed, a tenth of that, once the heap holds
-more than LIVE of them. They come back word for word when the next block has a packet of theirs, and to be finished;
-only the rings of recent packets stay behind, which nobody asks after 0.1 s, and the bytes of segments that may come
-once more, of which fingerprints are taken. So it shows in nothing but memory.
+most of them rest: they are idle, or they ended and stay for late packets. A connection for which nothing waits (no
+request, no piece of a frame, no segment ahead of a hole) is taken off the heap and packed, to a tenth of that. This
+starts once the heap holds more than LIVE of them. They come back word for word when the next block has a packet of
+theirs, and to be finished. Only the rings of recent packets stay behind, which no kernel reads after 0.1 s, and the
+bytes of segments that may come once more, whose fingerprints are kept. So it shows in nothing but memory.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Parked:
         return found
 
     def asked(self, flows: Words) -> Words:
-        """Those of these flows whose connections rest, each once."""
+        """The given flows whose connections rest, each once."""
         found: Words = np.unique(flows[self.holds(flows)])
         return found
 
@@ -126,7 +126,7 @@ class Parked:
         return np.zeros(0, np.int64)
 
     def scattered(self) -> Words:
-        """Flows of connections of whose lot most were brought back, to be packed anew with others: at most LOT."""
+        """Flows of lots that were mostly brought back, to be packed again with others: at most LOT."""
         found = [lot.flow[lot.here] for lot in self._lots.values() if 2 * lot.here.sum() < len(lot.here)]
         return np.concatenate(found)[:LOT] if found else np.zeros(0, np.int64)
 

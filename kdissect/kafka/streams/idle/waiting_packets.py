@@ -50,7 +50,7 @@ class Packed(NamedTuple):
         return Packed(pa.compress(b"".join(steps), codec=CODEC, asbytes=True), chunk["count"].copy())
 
     def chunk(self) -> npt.NDArray[Any]:
-        """What it was made of."""
+        """The packets of the chunk, decompressed."""
         out = np.empty(CHUNK, PACKET_KIND)
         raw = pa.decompress(self.columns, CHUNK * (PACKET_KIND.itemsize - 1), codec=CODEC, asbytes=True)
         done = 0
