@@ -34,7 +34,7 @@ def layout(api: str | int, version: int, direction: str, docs: bool = True) -> s
 
 
 def diff(api: str | int, before: int, after: int) -> str:
-    """What changed from one version to another, both directions: `+` fields that came, `-` fields that went, in wire
+    """The changes from one version to another, both directions: `+` fields that came, `-` fields that went, in wire
     order, with their dotted paths. Raises UsageError for an unknown API or version."""
     known = index.load().find(api)
     out: list[str] = []

@@ -46,7 +46,7 @@ class Shape:
         self.shift = np.where(self.code <= 3, self.code, np.where((self.code == _OFFSETS) | (self.code == _TEXT), 2, 0))
 
     def mask(self, columns: set[int]) -> npt.NDArray[np.bool_]:
-        """Which of the layout's columns are in the set."""
+        """Flags of the layout's columns: True for those in the set."""
         out = np.zeros(self.end - self.first, bool)
         if columns:
             out[np.fromiter(columns, np.int64, len(columns)) - self.first] = True
@@ -186,7 +186,7 @@ class _Maker:
 
 
 def _without_secrets(values: pa.Array, names: pa.Array) -> pa.Array:
-    """The values, null where the name beside them is not that of a configuration whose value may be shown."""
+    """The values, null where the name next to them is not that of a configuration whose value may be shown."""
     if not len(names):
         return values
     coded = names.dictionary_encode()

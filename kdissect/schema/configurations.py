@@ -25,7 +25,7 @@ _FORMS = {"boolean": "true|false", "short": _NUMBER, "int": _NUMBER, "long": _NU
 
 
 class Configuration(NamedTuple):
-    """What the ConfigDefs of all releases say of one configuration."""
+    """The declarations of one configuration in the ConfigDefs of all releases."""
 
     type: str
     """In lower case; "password" where any release says so."""
@@ -50,15 +50,15 @@ def _of(name: str) -> Configuration | None:
 
 
 def is_open_config(name: str) -> bool:
-    """Whether the value of a configuration of this name may be shown to others: some release defines it, none of them
-    as a password, and its name does not say that it is a secret."""
+    """Whether the value of a configuration of this name may be shown to others. Some release must define it, none of
+    them as a password, and its name must not say that it is a secret."""
     found = _of(name)
     return found is not None and found.type != "password" and not is_secret_config(name)
 
 
 def is_harmless_value(name: str, value: str) -> bool:
-    """Whether a value of the configuration `name` says nothing of anybody: the configuration may be shown, and the
-    value is a boolean or a number as its type asks for, or one of the words that Kafka's validator of it accepts."""
+    """Whether a value of the configuration `name` identifies nobody. The configuration may be shown, and the value is a
+    boolean or a number as its type asks for, or one of the words that Kafka's validator of it accepts."""
     found = _of(name)
     if found is None or not is_open_config(name):
         return False

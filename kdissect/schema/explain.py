@@ -37,10 +37,10 @@ def decode(body: bytes, api: str | int, version: int, direction: str) -> Row:
     """The values of one body (without its header) under Kafka's names in snake_case, as in `Capture.messages`.
 
     `api` is a name or key, `direction` "request" or "response". Fields that the version does not have are None, absent
-    tagged fields have their defaults, credentials are None with their length beside them, UUIDs are 22 characters of
-    base64url, bytes are bytes; beside bytes that hold another message stands `<name>_decoded`, None where they hold
-    something else. Raises UsageError for an unknown API, version or direction, WalkError (both are KdissectError) for a
-    body that does not fit: with path, byte, line of the schema, and `values` read before.
+    tagged fields have their defaults, and credentials are None with their length next to them. UUIDs are 22 characters
+    of base64url, bytes are bytes. Next to bytes that hold another message stands `<name>_decoded`, None where they hold
+    something else. Raises UsageError for an unknown API, version or direction. Raises WalkError for a body that does
+    not fit: with path, byte, line of the schema, and `values` read before. (Both are KdissectError.)
     """
     known, side = index.load().find(api), index.side_of(direction)
     fields = known.message(side).fields

@@ -1,8 +1,8 @@
 """The kernel which runs fill programs: it writes the columns of bodies that `vm.count` found to fit.
 
 It walks the same bytes by the same layout, counters start from zero again, and each value goes to where its column
-starts plus its row. What nobody asked for is passed over. Lengths need no second check; that every body is left
-exactly at its end is checked all the same, as a net below the compiler.
+starts plus its row. Fields that the caller did not ask for are skipped. Lengths need no second check; that every body
+is left exactly at its end is checked all the same, as a net below the compiler.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ def fill(
 ) -> Any:  # fmt: skip
     """Write the columns of every frame which `count` found to fit, in the same order, with counters from zero.
 
-    `columns` int64 [3 n]: where column i starts (in elements of its width; offsets for lists and text; -1: no version
-    in this batch has it), its validity bitmap (bytes, -1: none is null), its text (bytes). `high[counter]` is set
-    where text holds a byte above 127. Lengths are not checked again one by one: `count` did, for the same bytes and
-    the same layout. Returns how many frames were left at another place than their end (0 but for a bug of the
+    `columns` int64 [3 n]: where column i starts, its validity bitmap (bytes, -1: none is null), its text (bytes). The
+    start is in elements of its width; offsets for lists and text; -1: no version in this batch has it. `high[counter]`
+    is set where text holds a byte above 127. Lengths are not checked again one by one: `count` did, for the same bytes
+    and the same layout. Returns how many frames were left at another place than their end (0 but for a bug of the
     compiler).
     """
     failed = 0

@@ -1,4 +1,4 @@
-"""Which layout a body has: the first that fits exactly.
+"""Finds the layout of a body: the first that fits exactly.
 
 Where a version number once had two layouts, the newest release's is tried first. A version newer than any that we know
 is tried in the newest known layout. A broker that does not know a client's version of ApiVersions answers in version 0

@@ -84,7 +84,7 @@ class Line:
 
 @dataclass(slots=True)
 class Parsed:
-    """What one file holds: an API, or messages which are none."""
+    """The content of one file: an API, or messages which are none."""
 
     api: Api | None
     messages: dict[str, Message]
@@ -97,7 +97,7 @@ def parse(text: str, file: str) -> Parsed:
 
 @dataclass(slots=True)
 class _Attributes:
-    """What the words behind a field's versions say."""
+    """The attributes behind a field's versions."""
 
     nullable: Versions = NONE
     tag: int | None = None
@@ -344,7 +344,8 @@ class _Parser:
         return Versions(first, NEVER if found[2] else int(found[3]) if found[3] else first)
 
     def _check(self, fields: Sequence[Field], versions: range, flexible: Versions, line: Line) -> None:
-        """What one line cannot know: names and tags are unique in every version, tags exist in flexible ones only."""
+        """Checks rules that need more than one line: names and tags are unique in every version, tags exist in flexible
+        ones only."""
         for item in fields:
             self.number = item.line
             here = [version for version in versions if version in item.versions]

@@ -172,8 +172,8 @@ def layouts(message: Message, version: int) -> list[tuple[Field, ...]]:
 
 
 def request_header_version(key: int, version: int) -> int:
-    """Version of a request's header: 2 if the body is flexible, else 1, with Kafka's one exception; 1 for a key that
-    we do not know (versions 1 and 2 agree up to the client id)."""
+    """Version of a request's header: 2 if the body is flexible, else 1, with Kafka's one exception. It is 1 for a key
+    that we do not know (versions 1 and 2 agree up to the client id)."""
     api = load().apis.get(key)
     return 1 if api is None else header_version(api.request, REQUEST, version)
 

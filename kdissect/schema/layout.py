@@ -1,10 +1,9 @@
-"""Which columns a message has: the union of its versions' fields, less what nobody asked for.
+"""The columns of a message: the union of its versions' fields, less those that no caller asked for.
 
-A `Layout` numbers columns and counters of one (API, side). A counter says how many rows something has: counter
-`level` of the root counts messages, that of a list its elements, that of a text column its bytes. Names are Kafka's
-in snake_case. Fields of the same name in one struct (another type in another version, a variant) share a column,
-integers the widest; unsigned integers take the next wider signed type, because Spark and Parquet readers have no
-unsigned ones.
+A `Layout` numbers columns and counters of one (API, side). A counter says how many rows something has: counter `level`
+of the root counts messages, that of a list its elements, that of a text column its bytes. Names are Kafka's in
+snake_case. Fields of the same name in one struct (another type in another version, a variant) share a column, integers
+the widest. Unsigned integers take the next wider signed type, because Spark and Parquet readers have no unsigned ones.
 """
 
 from __future__ import annotations
@@ -33,10 +32,11 @@ TAGS_NAME = "_tags"
 class Column:
     """One node of the tree of columns.
 
-    `kind`: a type of `WIDTHS`, "bool", "uuid", "string", "bytes", "struct", "list", "records" (only the size is kept,
-    as `<name>_bytes`, with `at` the column of positions) or "secret" (a null column of type `text`, and its size).
-    `index` is its row of the column table, `level` the counter of its rows, `sub` that of its elements or bytes. `by`
-    names the sibling that says which of its values are credentials; `hidden` is such a sibling that nobody asked for.
+    `kind`: a type of `WIDTHS`, "bool", "uuid", "string", "bytes", "struct", "list", "records" or "secret". Of "records"
+    only the size is kept, as `<name>_bytes`, with `at` the column of positions. "secret" is a null column of type
+    `text`, and its size. `index` is its row of the column table, `level` the counter of its rows, `sub` that of its
+    elements or bytes. `by` names the sibling that says which of its values are credentials; `hidden` is such a sibling
+    that no caller asked for.
     """
 
     name: str
@@ -176,7 +176,7 @@ class Layout:
 
 def outputs(column: Column) -> Iterator[tuple[str, Column | None]]:
     """(name, column) of what a field shows as: usually itself; sizes and positions of records and secrets; None where
-    the value of a secret would stand. A value that may be a credential has its length beside it."""
+    the value of a secret would stand. A value that may be a credential has its length next to it."""
     if column.hidden:
         return
     if column.kind == "secret":

@@ -2,7 +2,7 @@
 
 A layout is (API key, version, side, variant); variant 0 is the newest release's, others are what the same version
 number once meant. Parsing and compiling all of them takes some 40 ms, so an installed package brings the result. In a
-checkout it is kept in the user's cache folder, under a digest of the schema and the compiler's version; where that
+checkout it is kept in the user's cache folder, under a digest of the schema and the compiler's version. Where that
 folder cannot be written to, or others can, it is compiled again.
 
     python -m kdissect.schema.library PATH      writes what a package brings

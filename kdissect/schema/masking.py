@@ -37,7 +37,7 @@ def masked_request(request: bytes) -> bytes:
 def masked_response(response: bytes, request: bytes | None = None) -> bytes:
     """The response in an Envelope, likewise; `request` is the one that it answers, whose header names the API.
 
-    Without it, whatever would be a credential in any response that fits is zeros.
+    Without it, every field that would be a credential in any response that fits is zeros.
     """
     header = index.load().payloads["ResponseHeader"]
     if request is None:

@@ -1,4 +1,4 @@
-"""What a value means, in words for people: constants from the schema, error names, times, sets of operations."""
+"""The meaning of a value, in words for people: constants from the schema, error names, times, sets of operations."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_ASKED = -(2**31)
 
 
 def meaning(piece: Piece) -> str:
-    """What a piece's value means, else what its field is for; empty where the names say it all."""
+    """The meaning of a piece's value, else the purpose of its field; empty where the names say it all."""
     if piece.note == "hidden":
         return HIDDEN
     item = piece.item

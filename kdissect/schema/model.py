@@ -1,7 +1,7 @@
 """The wire format as data: what a parsed `.kmsg` file is made of.
 
-A message (one direction of one API) is a tree of fields. Every field says in which versions it is on the wire, in which
-it may be null, and, where it is tagged (KIP-482), from which version on and under which tag. Names are Kafka's own.
+A message (one direction of one API) is a tree of fields. Every field says in which versions it is on the wire, and in
+which it may be null. A tagged one (KIP-482) also says from which version on and under which tag. Names are Kafka's own.
 """
 
 from __future__ import annotations

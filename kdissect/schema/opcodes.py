@@ -3,15 +3,14 @@
 A program is a run of rows of `STRIDE` int64 each: an op-code and its operands. Each layout has up to two programs:
 
 * its **count program** walks a body and checks everything (every length, count, tag and null against the frame's end
-and
-  the schema), adds up what columns will hold, and tracks error codes and the throttle time. Fixed-size fields fold into
-  one skip. It checks the whole layout whatever was asked for, so that a body's status never depends on the projection.
+  and the schema). It adds up the sizes of columns, and tracks error codes and the throttle time. Fixed-size fields fold
+  into one skip. It checks the whole layout for any projection, so that a body's status never depends on the projection.
 * its **fill program** writes the columns that were asked for, of bodies that its count program found to fit; it exists
   only where something was asked for.
 
-Operands are listed beside each op-code. `form` is how a length or count is written (SHORT_FORM int16, LONG_FORM
-int32, COMPACT unsigned varint of n + 1, KIP-482), its fewest bytes; `counter` is a row of the counters (0 is a
-counter that nobody reads); `level` is the counter that numbers rows; `exit` is the row to go on with.
+Operands are listed next to each op-code. `form` is how a length or count is written (SHORT_FORM int16, LONG_FORM int32,
+COMPACT unsigned varint of n + 1, KIP-482), its fewest bytes; `counter` is a row of the counters (0 is a counter that is
+never read); `level` is the counter that numbers rows; `exit` is the row to go on with.
 """
 
 from __future__ import annotations

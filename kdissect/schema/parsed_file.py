@@ -21,7 +21,7 @@ from kdissect.schema.model import Api, Field, Message, Variant, Versions
 
 
 def kept(apis: Mapping[int, Api], payloads: Mapping[str, Message], names: Mapping[str, int]) -> bytes:
-    """What a package brings of these."""
+    """These schemas as the bytes that a package contains."""
     whole = ({key: (api.name, _pickled(api)) for key, api in apis.items()}, _pickled(dict(payloads)), dict(names))
     return zlib.compress(marshal.dumps(whole), zlib.Z_BEST_COMPRESSION)
 

@@ -53,7 +53,7 @@ class Rows:
 
     def skip(self, *skip: int) -> None:
         """Append a skip row (its last operand is the size), or lengthen the one before where nothing jumps between
-        them; a fill program's number before it is skipped from as well."""
+        them. A fill program's number before it is skipped from as well."""
         last = len(self.rows) - k.STRIDE
         straight = last >= 0 and self._label != len(self.rows)
         if straight and self.rows[last] == skip[0]:
@@ -84,8 +84,8 @@ class Rows:
 class Program:
     """Where the two programs of one layout start in the rows; `fill` is -1 without columns.
 
-    `has` are the columns which a value can reach, `null` those which can be null: a column that no program of a batch
-    can make null needs no validity bitmap, one that none has needs no memory at all.
+    `has` are the columns which a value can reach, `null` those which can be null. A column that no program of a batch
+    can make null needs no validity bitmap, and one that none has needs no memory at all.
     """
 
     count: int = 0
@@ -188,7 +188,7 @@ class _Compiler(Rules):
             rows.op(k.TEXT, self.form(item, item.kind), int(self.nullable(item)), counter, 0, 0, 0, self.kind(item))
 
     def kind(self, item: Field) -> int:
-        """What may be said of a text to others."""
+        """The kind of a text: whether it may be shown to others."""
         if "records" in (item.kind, item.element):
             return k.RECORDS
         if item.secret_by:
@@ -328,7 +328,7 @@ class _Compiler(Rules):
             rows.op(k.F_INTEGER, level, index, SCALARS[kind], _width(column), int(not kind.startswith("u")))
 
     def fill_pass(self, item: Field) -> None:
-        """A field that nobody asked for."""
+        """A field that no caller asked for."""
         rows = self.rows
         if item.kind in SCALARS:
             rows.skip(k.F_SKIP, 0, -1, SCALARS[item.kind])
@@ -369,7 +369,8 @@ class _Compiler(Rules):
                 self.fill_absent(child)
 
     def fill_default(self, item: Field, column: Column) -> None:
-        """What an absent tagged field means: its default, by Kafka's rules zero or empty where none is given."""
+        """The value of an absent tagged field: its default, by Kafka's rules zero or empty where the schema has
+        none."""
         rows, level, index = self.rows, column.level, column.index
         if item.has_default and item.default is None:
             self.fill_absent(column)

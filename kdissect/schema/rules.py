@@ -1,8 +1,8 @@
 """Kafka's rules of encoding for one version of one message: what is there, how lengths are written, how small it can
 be.
 
-Since KIP-482 a message's flexible versions write lengths and counts as unsigned varints of n + 1 and end every struct
-with a buffer of tagged fields; nullable structs begin with a marker byte (KIP-893).
+Since KIP-482 a message's flexible versions write lengths and counts as unsigned varints of n + 1, and end every struct
+with a buffer of tagged fields. Nullable structs begin with a marker byte (KIP-893).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The keys of a decoded message: those of every version and every layout, so that all versions look alike.
 
-A struct's keys are its fields' names in snake_case, then `_tags` where some version of the message has tagged fields.
-A records field is `<name>_bytes` (its size); a credential is null, with its length beside it as `<name>_bytes`.
+A struct's keys are its fields' names in snake_case, then `_tags` where some version of the message has tagged fields. A
+records field is `<name>_bytes` (its size); a credential is null, with its length next to it as `<name>_bytes`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Shape:
     below: dict[str, Shape]
 
     def absent(self) -> dict[str, Any]:
-        """A struct of which nothing is there yet."""
+        """A struct without any values yet."""
         return dict.fromkeys(self.keys)
 
 
@@ -61,7 +61,8 @@ def keys_of(name: str, item: Field) -> tuple[str, ...]:
 
 
 def default_of(item: Field, shape: Shape, version: int) -> Any:
-    """What an absent tagged field means (KIP-482): its default, by Kafka's rules zero or empty where none is given."""
+    """The value of an absent tagged field (KIP-482): its default, by Kafka's rules zero or empty where the schema has
+    none."""
     if item.has_default:
         return item.default
     if item.kind == "struct":

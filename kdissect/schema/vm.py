@@ -1,8 +1,8 @@
 """The kernel which runs count programs over bodies: it checks them and counts what their columns will hold.
 
 `opcodes` says what the rows mean. Bytes come from the network, so every read is checked against the frame's limit here,
-whatever numba's own check would do; a body that does not fit gets a status and leaves the counters as it found them.
-Nothing raises on data. Work is bounded by the size of the body: an array count is checked against what the rest of the
+even where numba's own check would do. A body that does not fit gets a status and leaves the counters as it found them.
+Nothing raises on data. Work is bounded by the size of the body. An array count is checked against what the rest of the
 body can hold at its element's least size before anything else, and elements of no size count as one byte.
 
 All offsets are int64 and positions are turned into uint64 to index, which spares the test for negative indices.
@@ -52,7 +52,8 @@ count_row_at = view(CountRow)
 
 
 class Skim(NamedTuple):
-    """What `consumes` needs: the programs of every layout without columns, and room to work in (one per thread)."""
+    """The arguments of `consumes`: the programs of every layout without columns, and room to work in (one per
+    thread)."""
 
     programs: Array
     """int64 [n, 4]: count address, fill address, first counter, end of counters."""
@@ -114,7 +115,7 @@ def uvarint(s: Array, o: Any, limit: Any) -> Any:
 
 @part
 def find_tag(tags: Array, first: Any, known: Any, tag: Any) -> Any:
-    """Which of the `known` tags from row `first` of the tag table it is, -1 none."""
+    """The row, among the `known` tags from row `first` of the tag table, of a tag, -1 none."""
     for t in range(known):
         if tags[(first + t) * k.TAG_STRIDE] == tag:
             return t
@@ -155,12 +156,12 @@ def count(
 ) -> None:  # fmt: skip
     """Check each frame's body s[begin:end] against its program; count rows and bytes of columns into `counters`.
 
-    `apart` [n, 3], in rising order: of so many bytes from a place in `s` on the bytes lie somewhere else in it. Those
-    that are looked at, here or for a column, are brought to their place, through `room`, which is `s` then.
-    `seen` int32 [4 n]: error_code, error_first, error_count, throttle_ms of each frame that fits; NO_CODE, 0, 0, -1 of
-    one that does not, which does not change the counters either.
-    `spare`: of so many first frames what stands behind the last field; where it is 0 before, the bytes that are left
-    over there are counted into it, and the body fits; below 0 it must end with its last field, as others must.
+    `apart` [n, 3], in rising order: of so many bytes from a place in `s` on the bytes lie somewhere else in it. Bytes
+    that are looked at, here or for a column, are brought to their place, through `room`, which is `s` then. `seen`
+    int32 [4 n]: error_code, error_first, error_count, throttle_ms of each frame that fits; NO_CODE, 0, 0, -1 of one
+    that does not, which does not change the counters either. `spare`: of so many first frames, the bytes that stand
+    behind the last field. Where it is 0 before, the bytes that are left over there are counted into it, and the body
+    fits. Below 0 the body must end with its last field, as others must.
     """
     for f in range(begin.size):
         if f + AHEAD < begin.size:
@@ -385,7 +386,7 @@ def sort(program: Array, status: Array, number: Array, places: Array, frames: Ar
 def consumes(s: Array, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     """The status of one body against one program (OK 0: it fits exactly), or any other layout its version once had.
 
-    Callable from kernels; `skim` is a `Skim` which nobody else uses at the same time. `skim.seen` then holds the
+    Callable from kernels; `skim` is a `Skim` which no other thread uses at the same time. `skim.seen` then holds the
     error codes and throttle time where it fits.
     """
     skim.begin[0] = begin

@@ -1,4 +1,4 @@
-"""Words of Kafka's protocol: what a text that the schema calls `public` says when nobody made it up.
+"""Words of Kafka's protocol: the texts that Kafka defines for fields that the schema calls `public`.
 
 The layouts cannot hold a sender to these words: a `public` text can be anything. `redact --names` keeps a text only if
 it is one of these words, and gives any other one a stand-in, as it does with names.

@@ -1,13 +1,12 @@
 """The slow, exact decoder: one body, every byte of it explained, from the same schema that the kernels run.
 
-`walk` gives the values (`Shape` says under which keys) and, where asked, a `Piece` for every run of bytes: together the
+`walk` gives the values (`Shape` says under which keys) and, where asked, a `Piece` for every run of bytes. Together the
 pieces cover the body from its first byte to the last that could be read, in order, each byte once. A struct in an array
 has a piece without bytes, for its place in the tree.
 
-A body that does not fit raises WalkError, which says where (path, byte, line of the schema), what was needed, and
-holds everything read so far. Work is bounded by the body: a count is never larger than the bytes that are left, not
-even for elements of no size, and the first element that is not there ends it. Depth is bounded by the schema, which
-has no cycles.
+A body that does not fit raises WalkError, which says where (path, byte, line of the schema), what was needed, and holds
+everything read so far. Work is bounded by the body: a count is never larger than the bytes that are left, not even for
+elements of no size. The first element that is not there ends it. Depth is bounded by the schema, which has no cycles.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class TooMany(WalkError):
 
 @dataclass(slots=True)
 class Walked:
-    """What a body says. `end` is the first byte behind its last field."""
+    """The content of a body. `end` is the first byte behind its last field."""
 
     values: dict[str, Any]
     pieces: list[Piece]
