@@ -1,13 +1,13 @@
-"""Where compiled kernels are kept on a development machine: a folder that nobody else can write to.
+"""The folder of compiled kernels on a development machine: one that no other user can write to.
 
-What lies there is loaded as code, so a folder is used only where nobody but this user (and root) can put files into it
-or exchange it: the folder itself belongs to this user, is no link and has mode 0700, and each folder above it belongs
-to this user or to root and is closed to others, or sticky as the system's temporary folder is. Where no such place is
-found, a new folder of a random name serves this process alone and goes with it.
+Its files are loaded as code. So a folder is used only where no user but this one (and root) can put files into it or
+exchange it. The folder itself belongs to this user, is no link and has mode 0700. Each folder above it belongs to this
+user or to root and is closed to others, or sticky as the system's temporary folder is. Where no such place is found, a
+new folder of a random name serves this process alone and goes with it.
 
-There is a folder for each state of the sources, side by side: numba looks at the file that a kernel stands in only,
-while kernels share layouts and call each other across files. A process that runs old sources keeps its folder; what
-nobody started from for a week is removed.
+There is a folder for each state of the sources, side by side. Numba looks at the file that a kernel stands in only,
+while kernels share layouts and call each other across files. A process that runs old sources keeps its folder; a folder
+that no process started from for a week is removed.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def cache_folder(name: str) -> tuple[Path, bool]:
 
 
 def private(folder: Path) -> bool:
-    """Whether `folder`, made where it is missing, can be written to by this user and by nobody else but root."""
+    """Whether `folder`, made where it is missing, can be written to by this user and root only."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):

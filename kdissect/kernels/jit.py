@@ -75,7 +75,7 @@ def compile_form(dispatcher: Any, signature: Signature) -> Any:
 
 
 def dispatcher_of(function: Callable[..., Any], *, cache: bool) -> Any:
-    """What compiles a kernel that Python calls."""
+    """The compiler of a kernel that Python calls."""
     return numba.njit(cache=cache, pipeline_class=KernelCompiler, **_OPTIONS)(function)
 
 
@@ -90,7 +90,8 @@ def as_kernel(function: Callable[..., Any], signatures: list[Signature]) -> Any:
 
 
 def as_part(function: Callable[..., Any]) -> Any:
-    """What compiles a part for the kernels that call it: one specialisation, whether arguments are constants or not."""
+    """The compiler of a part for the kernels that call it: one specialisation, whether arguments are constants or
+    not."""
     dispatcher: Any = numba.njit(pipeline_class=PartCompiler, no_cpython_wrapper=True, **_OPTIONS)(function)
 
     def add_overload(result: Any) -> None:

@@ -11,7 +11,7 @@ when this module is imported:
   these sources was made there (`python -m kdissect.kernels.shared_object`).
 - With `NUMBA_DISABLE_JIT=1` kernels and parts are what they look like, Python functions: for debuggers and coverage.
 
-Compiled kernels release the GIL, integer division by zero gives numpy's answer, and numba's own bounds check stays on
+Compiled kernels release the GIL, and integer division by zero gives numpy's answer. Numba's own bounds check stays on
 as a second net below the checks which every kernel makes itself.
 """
 
@@ -63,7 +63,7 @@ def compiled_before() -> bool:
 
 
 class Part:
-    """A part of kernels. What numba makes of it is made when a kernel that calls it is compiled, not when loaded."""
+    """A part of kernels. Numba compiles it when a kernel that calls it is compiled, not when loaded."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.__doc__, self.__module__ = function.__doc__, function.__module__
@@ -100,7 +100,8 @@ class Kernel(Part):
 
     @property
     def signatures(self) -> list[Signature]:
-        """What it takes and gives, in each of the declared forms. Raises TypeError where a declaration is none."""
+        """The kernel's arguments and results, in each of the declared forms. Raises TypeError where a declaration is
+        none."""
         names: dict[str, Any] = getattr(self.py_func, "__globals__", {})
         return [parse(text, names) for text in self.declared]
 
@@ -120,7 +121,7 @@ class Kernel(Part):
 
 
 class Intrinsic:
-    """What LLVM makes of a call within kernels; from Python, a function that does the same."""
+    """A function of LLVM instructions within kernels; from Python, a function that does the same."""
 
     def __init__(self, definition: Callable[..., Any], plain: Callable[..., Any]) -> None:
         self.__doc__, self.__name__ = definition.__doc__, definition.__name__

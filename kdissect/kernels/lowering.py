@@ -152,5 +152,5 @@ class LeanLowering(NativeLowering):
 
     @property
     def lowering_class(self) -> Any:
-        """What lowers a function."""
+        """The class that lowers a function."""
         return _LeanLower

@@ -63,7 +63,8 @@ def _word(typing: Any, source: Any, o: Any) -> Any:
 
 
 def _loaded(size: int) -> Any:
-    """What loads so many bytes, most significant first, as an int64 of at least 0, unchecked, wherever they stand."""
+    """A function that loads so many bytes, most significant first, as an int64 of at least 0, unchecked, at any
+    alignment."""
 
     def plain(source: Any, o: Any) -> Any:
         return np.int64(int.from_bytes(source[o : o + size].tobytes(), "big"))

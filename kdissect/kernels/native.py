@@ -1,7 +1,7 @@
 """The shared object that holds all kernels compiled, and how Python calls them: ctypes, without Python's ABI.
 
-Each function takes two addresses: the arguments as 64-bit words (`Signature.pack`), and words for what it gives, the
-first of which is numba's description of an exception. It returns numba's status. Calls release the GIL.
+Each function takes two addresses: the arguments as 64-bit words (`Signature.pack`), and words for its results. The
+first of these is numba's description of an exception. It returns numba's status. Calls release the GIL.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Exception(ctypes.Structure):
 
 
 def symbol(name: str, form: int) -> str:
-    """What a kernel is called in the shared object, in the n-th form of its declaration."""
+    """The name of a kernel in the shared object, in the n-th form of its declaration."""
     return f"{name.replace('.', '_')}_{form}"
 
 
@@ -74,7 +74,7 @@ class Library:
 
 @cache
 def _words(count: int) -> Callable[..., bytes]:
-    """What puts so many 64-bit words behind one another."""
+    """A function that puts so many 64-bit words behind one another."""
     return Struct(f"{count}q").pack
 
 
@@ -93,7 +93,7 @@ def in_checkout() -> bool:
 
 
 def find() -> Library | None:
-    """The shared object beside this module; in a checkout, only if it was made of just the sources that lie there."""
+    """The shared object next to this module; in a checkout, only if it was made of just the sources that lie there."""
     if not PATH.exists():
         return None
     try:

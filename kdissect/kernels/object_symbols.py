@@ -1,4 +1,5 @@
-"""Which symbols an object file needs from elsewhere. What a code generator adds (`bzero`, `fmod`) shows nowhere else.
+"""Lists the symbols that an object file needs from elsewhere. Symbols that a code generator adds (`bzero`, `fmod`) show
+nowhere else.
 
 Rules: the ELF-64 object file format (System V ABI, chapter 4), and Mach-O's `mach/loader.h` and `nlist.h`, both
 little-endian. The files are our own code generator's, so nothing is checked but their kind.

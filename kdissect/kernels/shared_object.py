@@ -225,8 +225,8 @@ def _number(context: Any, build: Any, known: Any, word: Any) -> Any:
 
 
 def main(path: Path, target: Target | None = None, made: Path | None = None) -> None:
-    """Compile the package's kernels for a target (None: the system that runs) into `path`, and say what was made. What
-    was compiled of just these sources, beside this module or in the folder `made`, is taken as it is."""
+    """Compile the package's kernels for a target (None: the system that runs) into `path`, and say what was made. A
+    shared object of just these sources, next to this module or in the folder `made`, is used as it is."""
     target = target or own_target()
     ready = made / target.name / PATH.name if made is not None else None
     if ready is not None and ready.exists() and digest().encode() in ready.read_bytes():
@@ -247,7 +247,7 @@ def compile_for(paths: Mapping[Target, Path]) -> None:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """What `python -m` does with these arguments. Raises SystemExit for wrong ones."""
+    """Runs `python -m` with these arguments. Raises SystemExit for wrong ones."""
     if arguments[:1] == ["--all"] and len(arguments) == 2:
         compile_for({target: Path(arguments[1]) / target.name / PATH.name for target in TARGETS.values()})
         return

@@ -1,4 +1,5 @@
-"""What a kernel takes and gives, as its decorator declares it: the one place that compiling, loading and calling read.
+"""The arguments and results of a kernel, as its decorator declares them: the one place that compiling, loading and
+calling read.
 
     @kernel("u1[:] const i8[:,:] i8 b1 SKIM -> i8 i8")
 
@@ -101,7 +102,7 @@ Kind: TypeAlias = Number | Array | Fields
 
 
 class Signature(NamedTuple):
-    """What a kernel takes and gives."""
+    """The arguments and results of a kernel."""
 
     taken: tuple[Kind, ...]
     given: tuple[Number, ...]
@@ -121,7 +122,7 @@ class Signature(NamedTuple):
         return words
 
     def unpack(self, words: Any) -> Any:
-        """What a kernel gave, as Python has it."""
+        """The results of a kernel, as Python objects."""
         if len(self.given) == 1:
             return self.given[0].unpack(words[0])
         return tuple(kind.unpack(word) for kind, word in zip(self.given, words, strict=True)) or None
@@ -137,7 +138,7 @@ def parse(text: str, names: Mapping[str, Any]) -> Signature:
 
 
 def fields(kind: type, text: str) -> Fields:
-    """What a kernel declares that takes this NamedTuple, whose fields `text` declares. Raises TypeError."""
+    """The declaration of a kernel that takes this NamedTuple, whose fields `text` declares. Raises TypeError."""
     return Fields(kind, tuple(_kinds(text, {})))
 
 
@@ -161,7 +162,7 @@ def _kinds(text: str, names: Mapping[str, Any]) -> list[Kind]:
 
 @cache
 def _plain(name: str, dimensions: int | None, const: bool) -> Kind:
-    """A kind that needs no declaration, of which there are few and many words."""
+    """A kind that needs no declaration. There are few of them and many words."""
     return Array(name, dimensions, const, np.dtype(name)) if dimensions else Number(name)
 
 

@@ -112,8 +112,8 @@ def words(records: Records) -> Words:
 
 
 def view(kind: type[S]) -> Callable[[Any, Int], S]:
-    """What makes a struct of the words of an int64 array in one piece: those from a place on; of a matrix, those of a
-    row. IndexError where they are not in the array."""
+    """A function that makes a struct of the words of an int64 array in one piece: those from a place on; of a matrix,
+    those of a row. IndexError where they are not in the array."""
     layout, size = _DTYPES[kind], width(kind)
 
     def plain(M: Any, place: Int) -> Any:

@@ -1,7 +1,7 @@
 """The systems that the kernels are compiled for: from one run of numba on any of them for all.
 
-What numba lowers has no instructions of one processor yet, so LLVM emits objects for another one from the same module.
-The code needs at least glibc 2.17 (none of it is linked) or macOS 11.
+Numba's lowered code has no instructions of one processor yet, so LLVM emits objects for another one from the same
+module. The code needs at least glibc 2.17 (none of it is linked) or macOS 11.
 """
 
 from __future__ import annotations
