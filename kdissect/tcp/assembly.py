@@ -4,20 +4,22 @@ The rules, per direction:
 
 - Sequence numbers are compared modulo 2^32 and unwrapped to 64-bit positions around the next one expected.
 - The first copy of a byte wins, and its time is the byte's time. Bytes seen already are retransmissions, unless the
-  packet is a copy of one that was captured before: both ends of a veth, `-i any`, a mirrored port, a tunnel and what is
-  in it, two captures put into one file. A keep-alive (at most one byte, just below the next position) is neither.
-- A copy is a packet without news (bytes, acknowledgement, SYN, FIN, RST) that was seen at another place (VIEW) than the
-  packet that last brought its direction further, however late; or whose IP id is not beyond the latest, where ids count
-  up: a segment sent again gets the next id; or whose header fields and id are those of one of the last RECENT packets,
-  within DUPLICATE_NS where ids do not count up. Copies count, and touch nothing else.
-- Bytes beyond the next position wait, in order, as nodes. They wait until the hole is filled, or until it will not
-  be: the other side acknowledged it and GAP_PACKETS more packets of the connection went by (captures reorder
-  packets; holes that were acknowledged at the same time wait together), or more than AHEAD_SEGMENTS or AHEAD_BYTES
-  wait behind it. Then the hole is an event of known length.
-  These limits look at the connection's own packets only, so the result does not depend on what else is in the
-  capture. A node keeps what was known of its segment when it came and when it was acknowledged (`Arrival`).
-- A segment further ahead than MAX_AHEAD is believed only when the next one continues it, or the other side
-  acknowledged as much: one forged or damaged sequence number must not cost a stream.
+  packet is a copy of one that was captured before. Copies come from both ends of a veth, `-i any`, a mirrored port, a
+  tunnel and its inner packets, two captures put into one file. A keep-alive (at most one byte, just below the next
+  position) is neither.
+- A copy is a packet without news (bytes, acknowledgement, SYN, FIN, RST) for which one of three things is true. It was
+  seen at another place (VIEW) than the packet that last brought its direction further, however late. Or its IP id is
+  not beyond the latest, where ids count up: a segment sent again gets the next id. Or its header fields and id are
+  those of one of the last RECENT packets, within DUPLICATE_NS where ids do not count up. Copies count, and touch
+  nothing else.
+- Bytes beyond the next position wait, in order, as nodes. They wait until the hole is filled, or until it will not be.
+  The other side acknowledged it and GAP_PACKETS more packets of the connection went by (captures reorder packets; holes
+  that were acknowledged at the same time wait together). Or more than AHEAD_SEGMENTS or AHEAD_BYTES wait behind it.
+  Then the hole is an event of known length. These limits look at the connection's own packets only, so the result does
+  not depend on what else is in the capture. A node keeps what was known of its segment when it came and when it was
+  acknowledged (`Arrival`).
+- A segment further ahead than MAX_AHEAD is believed only when the next one continues it, or the other side acknowledged
+  as much. One forged or damaged sequence number must not cost a stream.
 
 Nothing here knows what the bytes mean: `arrive` and `ready` say what comes next in the stream, the caller takes it.
 """
@@ -173,14 +175,14 @@ def note_advance(packet: Segment, direction: Direction) -> None:
 
 @part
 def segment_room(packet: Segment) -> Int:
-    """Payload bytes that a segment towards the sender of this SYN has room for beside the usual options, 0 unknown."""
+    """Payload bytes that a segment towards the sender of this SYN has room for next to the usual options, 0 unknown."""
     announced = (packet.flags >> MSS_SHIFT) & LARGEST_MSS
     return announced - OPTIONS if OPTIONS < announced < LARGEST_MSS else 0
 
 
 @part
 def note_gap(packet: Segment, direction: Direction, ident: Int) -> None:
-    """Notes when the IP id of a packet is beyond the next one where ids count up: a packet before it was not captured,
+    """Notes when the IP id of a packet is beyond the next one where ids count up. A packet before it was not captured,
     or was lost on its way to the capture point."""
     if (ident - direction.ident) & 0xFFFF > max(direction.id_span, 1):
         direction.gap_at = packet.time
@@ -447,7 +449,7 @@ def ready(M: Words, direction: Direction) -> bool:
 @part
 def hole(M: Words, connection: Connection, direction: Direction) -> Int:
     """Length of the hole in front of the waiting segments if it is now given up (the stream moves behind it), else 0.
-    -1: the stream begins with them, nothing is missing.
+    It is -1 if the stream begins with them, so that nothing is missing.
 
     While a connection is finished nothing more will arrive: bytes that the other side acknowledged without us seeing
     any after them are a hole too.

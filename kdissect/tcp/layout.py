@@ -1,7 +1,7 @@
-"""What is remembered between packets: one heap of int64 words.
+"""The state between packets: one heap of int64 words.
 
 The stream kernels share one array `M` (few arguments compile and call much faster than many). It begins with control
-words and small tables at fixed places, then room for output rows; behind them come the structs, which are known by the
+words and small tables at fixed places, then room for output rows. Behind them come the structs, which are known by the
 place of their first word: `connection_at(M, place).last`. Nodes are pieces of the frame that is being received, of a
 window that is searched for a frame, and segments that arrived ahead of a hole. The heap grows at its end only, between
 two calls of a kernel, so places stay and kernels may hold on to a struct.
@@ -65,7 +65,7 @@ class Sasl(enum.IntEnum):
 
 
 class Login(enum.IntEnum):
-    """What moves a `Sasl` on."""
+    """The events that move a `Sasl` on."""
 
     HANDSHAKE = 0
     """SaslHandshake v0 was sent."""
@@ -86,7 +86,7 @@ LOGINS = np.array(
 
 
 class Mode(enum.IntEnum):
-    """What is known of a direction's bytes."""
+    """The state of a direction's search for frames."""
 
     SEARCH = 0
     """The place of the next frame is not known (a stream begins like this too)."""
@@ -95,7 +95,7 @@ class Mode(enum.IntEnum):
 
 
 class Sight(enum.IntEnum):
-    """What moves a `Mode` on."""
+    """The events that move a `Mode` on."""
 
     LOST = 0
     """Bytes are missing, or no frame can begin like this."""
@@ -138,7 +138,7 @@ class Final(enum.IntEnum):
 
 @struct
 class Clock:
-    """What timestamps of a direction's packets say of their way here (`kdissect.tcp.one_way`), ns."""
+    """The delay to the capture point, from timestamps of a direction's packets (`kdissect.tcp.one_way`), ns."""
 
     begun: int
     tick: int
@@ -175,7 +175,7 @@ class Clock:
 
 @struct
 class Arrival:
-    """What was known of a segment when it came, and was acknowledged, that waits behind a hole."""
+    """The round trips known when a segment came, and was acknowledged, that waits behind a hole."""
 
     rise: int
     """How much longer than the fastest it was on its way, ns."""
@@ -428,7 +428,7 @@ class Connection:
 
 @struct
 class Way:
-    """What was known of the way of a response when it came (a frame of the direction from the broker)."""
+    """The round trips known when a response came (a frame of the direction from the broker)."""
 
     rise: int
     """How much longer than the fastest the packet of its first byte was on its way, ns."""
@@ -463,7 +463,7 @@ class Node:
 
 @struct
 class Control:
-    """What the kernels and their host tell each other, at CONTROL."""
+    """The words that the kernels and their host exchange, at CONTROL."""
 
     node_free: int
     """First free node, -1 none; free structs are chained through their first word."""
@@ -507,7 +507,7 @@ class Control:
 
 @struct
 class Outgoing:
-    """What comes next in a stream, at OUT."""
+    """The next bytes of a stream, at OUT."""
 
     at: int
     captured: int

@@ -8,7 +8,7 @@ above the least. The rules, per direction:
 - The floor is a line: the least so far, and the drift of the two clocks against each other. A packet below it is the
   new floor at once. The minimum of a window of WINDOW_NS moves the floor up only as far as clocks explain: FREE_PPM of
   its age, KNOWN_PPM once the drift is known, a quarter of a tick. More is a rise, and the floor stays until it ends.
-- The drift is the mean of what window minima differ by, without differences that no clock explains (CLOCK_PPM): a step
+- The drift is the mean difference of window minima, without differences that no clock explains (CLOCK_PPM). So a step
   is neither learned as drift nor in the way of it. A rise slower than CLOCK_PPM (6 ms a minute) is taken for drift.
 - Nothing is a rise within one and a half ticks, SLACK_NS at least beyond one, and what clocks explain.
 - FEW packets in a row above the level make their least the new level; within a tick of the level, it is the level.
@@ -70,7 +70,7 @@ def _note_stamp(packet: Segment, direction: Direction) -> None:
 @part
 def echoes_unseen(packet: Segment, direction: Direction) -> bool:
     """Whether a packet echoes a timestamp of the other direction (`direction`) that is later than one of its latest and
-    none of them: a packet of that direction arrived, and was not captured (RFC 7323, section 4.3)."""
+    none of them. Then a packet of that direction arrived, and was not captured (RFC 7323, section 4.3)."""
     echo = packet.stamp >> STAMP_BITS
     if echo == 0:
         return False
@@ -148,7 +148,7 @@ def _open_window(clock: Clock, time: Int, delay: Int) -> None:
 
 @part
 def _drift(clock: Clock, age: Int) -> Int:
-    """What the clocks drifted apart in so much time, ns, 0 while that is not known."""
+    """The drift of the clocks in so much time, ns, 0 while it is not known."""
     if clock.drift_time < SETTLED_NS:
         return 0
     return int(clock.drift / clock.drift_time * age)
@@ -156,7 +156,7 @@ def _drift(clock: Clock, age: Int) -> Int:
 
 @part
 def _allowed(clock: Clock, age: Int) -> Int:
-    """What clocks explain of a difference after so much time, ns."""
+    """The largest difference that clocks explain after so much time, ns."""
     ppm = KNOWN_PPM if clock.drift_time >= SETTLED_NS else FREE_PPM
     return ppm * (age // MILLION) if clock.raised == 0 else 0
 

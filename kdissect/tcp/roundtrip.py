@@ -1,42 +1,43 @@
 """The round trip between the capture point and a direction's receiver, as it is at each moment.
 
-What acknowledgements really look like: most of those for requests are the responses themselves, so that what they took
-is the round trip and the broker's work. A windowed minimum over them blames the network for a slow broker, a long
-window blames the broker for a network that became slow. So the floor falls at once, and rises on proof only:
+Acknowledgements have two forms: most of those for requests are the responses themselves, so that their time is the
+round trip and the broker's work. A windowed minimum over them blames the network for a slow broker, a long window
+blames the broker for a network that became slow. So the floor falls at once, and rises on proof only:
 
-- A handshake's acknowledgement is the first floor (RFC 9293, section 3.5); without one an acknowledgement without
-  bytes that came within LOCAL_NS, or the second of two within FRESH_NS that agree, or, as an upper bound, any that took
-  longer than PROOF_NS.
+- A handshake's acknowledgement is the first floor (RFC 9293, section 3.5). Without one it is an acknowledgement without
+  bytes that came within LOCAL_NS, or the second of two within FRESH_NS that agree. As an upper bound, it is any that
+  took longer than PROOF_NS.
 - A sample is the time from the newest segment that is acknowledged to its acknowledgement. None where a segment that
   is acknowledged was sent twice (Karn; RFC 6298, section 3), nor for an acknowledgement inside a segment, nor a lower
   one where the acknowledgement echoes the timestamp of a copy that was not captured (RFC 3522). Of a SYN that was sent
   again it is the time from the last copy: whichever was answered, the round trip is not less.
 - A sample that is not above the floor is the floor.
-- A receiver acknowledges after its delayed-acknowledgement timer at the latest, whatever the application does: 40 ms in
-  Linux, and a busy host's lateness. A sample of more than the floor and PROOF_NS is the network. The floor rises to
-  it where it is beyond twice that and came with bytes, or when it is the second in a row (the smaller of both).
-- A late acknowledgement proves nothing where one before it may be missing from the capture: an IP id of its direction
-  is missing since the bytes were sent, and none of these were sent again; or ids do not count up, and it is not the
-  second late one in a row, in a direction of which a bare acknowledgement was seen. (A bare acknowledgement that
-  was not captured, or that a display filter removed, makes a long poll look like a slow network.)
+- A receiver acknowledges after its delayed-acknowledgement timer at the latest, even if the application does nothing:
+  40 ms in Linux, and a busy host's lateness. A sample of more than the floor and PROOF_NS is the network. The floor
+  rises to it where it is beyond twice that and came with bytes, or when it is the second in a row (the smaller of
+  both).
+- A late acknowledgement proves nothing where one before it may be missing from the capture. Either an IP id of its
+  direction is missing since the bytes were sent, and none of these were sent again. Or ids do not count up, unless it
+  is the second late one in a row, in a direction that sent a bare acknowledgement. (A bare acknowledgement that was not
+  captured, or that a display filter removed, makes a long poll look like a slow network.)
 - Both ends of a connection with equal addresses are one host: where the floor is not above LOCAL_NS, it never rises.
 - RUN bare acknowledgements in a row that took more than RUN_NS longer than the floor raise it to the least of them.
 
-What the network took of an exchange is the floor, and
+The network's share of an exchange is the floor, and
 
-- what was lost because bytes up to the request's end were sent again: from its last byte to the last copy that can
-  have been acknowledged; none when the acknowledgement says that the copy was not needed (D-SACK, RFC 2883);
-- where the request stays unacknowledged for longer than that and PROOF_NS, all of the silence; an acknowledgement
-  that is the response may have waited for the broker, of which what answers took of late is left out;
+- the loss because bytes up to the request's end were sent again: from its last byte to the last copy that can have been
+  acknowledged. There is none when the acknowledgement says that the copy was not needed (D-SACK, RFC 2883);
+- where the request stays unacknowledged for longer than that and PROOF_NS, all of the silence. An acknowledgement that
+  is the response may have waited for the broker, so the time that recent answers took is left out of it;
 - where the response's first byte filled a hole, the time for which later bytes had been there already.
 
-The way to the capture point is known by itself where packets carry timestamps (`kdissect.tcp.one_way`): what an
-acknowledgement's packet took beyond the least is left out of its sample and of the silence before it, and what the
-response's first packet took beyond the least is added to the exchange's share.
+The way to the capture point is known by itself where packets carry timestamps (`kdissect.tcp.one_way`). The time of an
+acknowledgement's packet beyond the least is left out of its sample and of the silence before it. The time of the
+response's first packet beyond the least is added to the exchange's share.
 
 It is unknown where a request stays unacknowledged for so long and nothing proves why, and where a copy of it may be
-missing from the capture: its acknowledgement echoes a timestamp that no packet had which was captured (RFC 7323,
-section 4.3), later than a copy can be needed.
+missing from the capture. Then its acknowledgement echoes a timestamp that no captured packet had (RFC 7323, section
+4.3), later than a copy can be needed.
 
 It is at most the time between request and response.
 """
@@ -66,7 +67,7 @@ class Found(enum.IntEnum):
 
 
 class Proof(enum.IntEnum):
-    """What a late acknowledgement says of the network."""
+    """The evidence of a late acknowledgement about the network."""
 
     NONE = 0
     """Nothing: an earlier one may be missing."""
@@ -99,7 +100,7 @@ SLACK_NS = 50_000
 
 @part
 def sent(direction: Direction, end: Int, time: Int) -> None:
-    """A segment that brought its direction further. Those that do not fit are not timed."""
+    """A segment that brought its direction further. Segments that do not fit are not timed."""
     n = direction.sent
     if n < SENT:
         direction.sent_end[n] = end
@@ -109,7 +110,7 @@ def sent(direction: Direction, end: Int, time: Int) -> None:
 
 @part
 def sent_again(direction: Direction, position: Int, time: Int) -> None:
-    """A segment that begins at `position` came, of which bytes had been sent before, or that fills a hole."""
+    """A segment that begins at `position` came. Some of its bytes had been sent before, or it fills a hole."""
     direction.lost_segments += 1
     turn = direction.copies % COPIES
     direction.copy_at[turn] = time
@@ -128,8 +129,7 @@ def doubted(direction: Direction, position: Int) -> None:
 
 @part
 def proof_of_silence(packet: Segment, connection: Connection, direction: Direction, since: Int) -> Int:
-    """What it proves when bytes of a direction that were sent at `since` are acknowledged late only now, by a packet: a
-    `Proof`."""
+    """The `Proof` by a packet that acknowledges bytes of a direction, sent at `since`, late only now."""
     other = connection.directions[1 - direction.side]
     trip = max(direction.floor, 0) * 9 // 10
     copied = since != NULL and packet.time - since > trip + max(trip, PROBE_NS)  # a copy of it can have been needed
@@ -241,8 +241,9 @@ def _put(direction: Direction, floor: Int, kind: Int) -> None:
 
 @part
 def lost_by_copies(direction: Direction, last: Int, end: Int, acked: Int) -> Int:
-    """What a frame lost whose last byte (it ends at the position `end`) was sent at `last` and acknowledged at `acked`:
-    from there to the last copy that its receiver can have needed, ns, 0 none; -1 when copies came that were not."""
+    """The loss of a frame whose last byte (it ends at the position `end`) was sent at `last` and acknowledged at
+    `acked`. It goes from there to the last copy that its receiver can have needed, ns, 0 none; -1 when copies came that
+    were not."""
     least = max(direction.floor, 0) * 9 // 10 - SLACK_NS
     lost = 0
     for q in range(min(direction.copies, COPIES)):
@@ -294,8 +295,8 @@ def network_share(
     connection: Connection, direction: Direction, asked: Int, answered: Int, acked: Int, bare: Int, proof: Int,
     resent: Int, way: Way,
 ) -> tuple[Int, Int]:  # fmt: skip
-    """What the network took between a request's last byte (`asked`) and its response's first (`answered`), ns and a
-    `Found`; -1, -1 where that is not known.
+    """The network's time between a request's last byte (`asked`) and its response's first (`answered`), ns and a
+    `Found`; -1, -1 where it is not known.
 
     `direction`: that of requests. `acked`: when the request was acknowledged, NULL not seen, `bare`: 1 without bytes, 2
     with a D-SACK, `proof`: what it proves if that was late. `resent`: of `lost_by_copies`. `way`: of the response.
