@@ -1,9 +1,9 @@
 """IP fragments put together again (RFC 791, RFC 8200 section 4.5).
 
 Rules. Pieces belong together by view, addresses, protocol (IPv4) and identification. The first copy of a byte wins. A
-packet is whole when its last piece and everything before it has come; it then counts as seen at the time and number of
+packet is whole when its last piece and everything before it has come. It then counts as seen at the time and number of
 the piece that completed it, as Wireshark shows it. Pieces cut by a snap length leave a packet that is cut at the first
-missing byte. What is not whole after `LIFETIME`, or when the bounds are reached, is dropped and counted.
+missing byte. A packet that is not whole after `LIFETIME`, or when the bounds are reached, is dropped and counted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Headers below TCP that every kernel of this layer reads: link layers, VLAN tags, IPv4 and IPv6.
 
-All functions take a cursor `p` and the end `e` of what was captured, check before they read, and answer with a layer
-(what stands at the new cursor) or one of the negative verdicts. A *view* is the fingerprint of where a packet was seen
-(`kdissect.net.segment.VIEW`).
+All functions take a cursor `p` and the end `e` of what was captured, and check before they read. They answer with a
+layer (it stands at the new cursor) or one of the negative verdicts. A *view* is the fingerprint of where a packet was
+seen (`kdissect.net.segment.VIEW`).
 
 Rules: libpcap's link types (www.tcpdump.org/linktypes.html), IEEE 802.1Q and 802.1ad, RFC 791, RFC 8200.
 """
@@ -47,7 +47,7 @@ def seen_through(view: Int, layer: Int, name: Int) -> Int:
 @part
 def under_nflog(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
     """The IP packet that Linux's netfilter logged, as `link_layer`: attributes in the byte order of the machine that
-    captured, of which all have small numbers; one holds the packet (linux/netfilter/nfnetlink_log.h)."""
+    captured, all with small numbers; one holds the packet (linux/netfilter/nfnetlink_log.h)."""
     if e - p < 4:
         return SHORT, p, 0, view
     if b[p + 1] != 0:
@@ -136,7 +136,7 @@ def ip_header(b: Bytes, p: Int, e: Int, w: Int) -> tuple[Int, Int, Int, Int]:
     """An IP header and its extensions: (protocol or a negative verdict, cursor behind it, captured end, end on the
     wire).
 
-    The total length says where the packet ends, so padding and frame check sequences fall off; a total length of 0
+    The total length says where the packet ends, so padding and frame check sequences fall off. A total length of 0
     (segmentation offload, BIG TCP) leaves the ends as they are. PIECE leaves the cursor behind an IPv4 header, at an
     IPv6 fragment header.
     """

@@ -1,7 +1,7 @@
 """The kernel that makes TCP segment rows of packets: link layer, VLAN tags, IP, TCP.
 
-A packet is a segment, something else that is counted, or something to be handed back: an IP fragment, a layer that
-only scapy may know, or a tunnel (`kdissect.net.tunnels`), which stops the kernel once so that tunnels can be taken off
+A packet is a segment, something else that is counted, or something to be handed back: an IP fragment, a layer that only
+scapy may know, or a tunnel (`kdissect.net.tunnels`). A tunnel stops the kernel once so that tunnels can be taken off
 first. Every read is checked against the captured end; a packet cut inside its headers is CUT.
 
 Rules: RFC 9293 (TCP), RFC 7323 (window scale).

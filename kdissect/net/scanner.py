@@ -1,8 +1,8 @@
 """Blocks of packets become TCP segment rows; flows get their numbers here.
 
-Rules. Every TCP packet gives one row, in the order of the file. Packets that the kernel hands back are IP fragments,
-which are joined, and layers that it does not know, which scapy looks at; both come back to the kernel as plain IP
-packets and their rows take the place of the packet that completed them. Everything else is counted by kind, per file.
+Rules. Every TCP packet gives one row, in the order of the file. The kernel hands back IP fragments, which are joined,
+and layers that it does not know, which scapy looks at. Both come back to the kernel as plain IP packets, and their rows
+take the place of the packet that completed them. Everything else is counted by kind, per file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BEGIN, END = -(1 << 63), (1 << 63) - 1
 
 @dataclass(slots=True, eq=False, repr=False)
 class Tally:
-    """What a scan of some files has counted, so that scans of a capture's files apart from one another can be put
+    """The counts of a scan of some files, so that scans of a capture's files apart from one another can be put
     together. `kinds` as in `Scanner`; `unknown`: (file, link type) -> packets that nothing could read."""
 
     kinds: NDArray[np.int64]
@@ -106,7 +106,7 @@ class Scanner:
         self._other = None
 
     def carried(self) -> CarriedScan:
-        """What another scanner needs to go on with the capture's next file."""
+        """The state with which another scanner goes on with the capture's next file."""
         return CarriedScan(
             self._flows, self._table, self._free, self._state, self._tunnels, self._reassembler, self._rare_seen,
             self._fragments_seen,
@@ -158,7 +158,7 @@ class Scanner:
             self.kinds = np.concatenate([self.kinds, np.zeros((more, len(k.KINDS)), np.int64)])
 
     def tally(self) -> Tally:
-        """What was counted, once every packet was seen."""
+        """The counts, once every packet was seen."""
         self._reassembler.finish()
         return Tally(self.kinds, self._fragments_seen, self._reassembler.given_up, self._rare_seen, dict(self._unknown))
 

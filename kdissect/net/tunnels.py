@@ -1,7 +1,7 @@
 """The kernel that takes packets out of tunnels. It is compiled when the first tunnel is met.
 
-A packet row that leads through a tunnel to IP is rewritten to the innermost IP packet (link type RAW), its view telling
-which tunnels it came through; every other row stays as it is.
+A packet row that leads through a tunnel to IP is rewritten to the innermost IP packet (link type RAW). Its view
+identifies the tunnels that it came through; every other row stays as it is.
 
 Rules: RFC 2784, 2890 (GRE), 2637 (PPTP), 2003, 4213 (IP in IP), 7348 (VXLAN), 8926 (Geneve), 3032, 4385, 7510 (MPLS),
 2516 (PPPoE), 1661 (PPP), 3378 (EtherIP), 8300 (NSH), draft-foschiano-erspan, draft-ietf-nvo3-vxlan-gpe.
