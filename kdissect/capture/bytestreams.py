@@ -28,7 +28,7 @@ MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18":
 
 
 class Stream(Protocol):
-    """What every kind of input gives. `size`: bytes in all, None where unknown; `compression`: its name or ''."""
+    """The interface of every kind of input. `size`: bytes in all, None where unknown; `compression`: its name or ''."""
 
     size: int | None
     rereadable: bool
@@ -279,7 +279,7 @@ def compression_of(head: bytes) -> str:
 
 
 def open_stream(path: Path) -> Stream:
-    """Open a file or named pipe by path, through whatever compression its content shows.
+    """Open a file or named pipe by path, through any compression that its content shows.
 
     Raises CaptureNotFound or CaptureUnreadable with one line that says what to do.
     """
@@ -302,7 +302,7 @@ def open_stream(path: Path) -> Stream:
 
 
 def wrap(file: BinaryIO, own: bool = False) -> Stream:
-    """A stream over an open binary file, from where it stands, through whatever compression its content shows."""
+    """A stream over an open binary file, from where it stands, through any compression that its content shows."""
     head = b""
     try:
         while len(head) < 6:  # the longest magic number

@@ -5,8 +5,8 @@ Rules.
 - Files are read one after the other, front to back. Logical offsets run on from file to file, without gaps.
 - A damaged place costs a problem row, and reading goes on behind it where records follow one another again.
 - Reports and problem rows are up to date after every block.
-- A set that is being recorded has more files while it is followed (`later`): once another one has begun, the last one
-  is read to its end. Such files may be gone, or written over, at any time: none of them is read again.
+- A set that is being recorded has more files while it is followed (`later`): once another one has a packet, the last
+  one is read to its end. Such files may be gone, or written over, at any time: none of them is read again.
 """
 
 from __future__ import annotations
@@ -184,8 +184,8 @@ class CaptureSet(Condition):
         self._window = None
 
     def _let_go(self) -> None:
-        """Close plain files; they open themselves again. Whoever stops following may be a copy of the process that
-        goes on, and the two must not move one another's place in a file."""
+        """Close plain files; they open themselves again. The process that stops following may be a copy of the process
+        that goes on, and the two must not move one another's place in a file."""
         for i, stream in self._streams.items():
             if self.members[i].regular:
                 stream.close()

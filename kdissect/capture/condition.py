@@ -1,4 +1,4 @@
-"""What a capture file turned out to be, and what was wrong with it."""
+"""The state of a capture file: its format, its end, and its problems."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class FileReport:
 
 
 class Condition:
-    """What was found out about the files of a capture while they were read: a report for each file, and problems."""
+    """The results of reading the files of a capture: a report for each file, and problems."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self.reports: list[FileReport] = [FileReport(name) for name in files]

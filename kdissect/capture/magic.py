@@ -1,4 +1,4 @@
-"""What the first bytes of a capture file say: pcap (four magic numbers, both byte orders) or pcapng."""
+"""The format of a capture file by its first bytes: pcap (four magic numbers, both byte orders) or pcapng."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Packet rows and file state, the kernels that walk pcap records into them, and finding the next record after damage.
 
 A packet row is int64[6]: time (ns since the epoch), position of the packet's first byte in the window's data, captured
-bytes, original bytes (never less than captured), link type | interface within the section << 16, number in the file
-(1-based, as Wireshark counts).
+bytes, original bytes (never less than captured). Then link type | interface within the section << 16, and the number in
+the file (1-based, as Wireshark counts).
 
 Rules. pcap: draft-ietf-opsawg-pcap; pcapng: draft-ietf-opsawg-pcapng. A record is believed when its length is at most
 `limit` bytes (pcapng: and its two lengths agree). Anything else is damage: the walk stops there and says so, and the

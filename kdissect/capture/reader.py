@@ -84,7 +84,7 @@ class FileReader:
         last: bool = False,
     ) -> Iterator[Block]:
         """The file's blocks; `last`: no file comes behind it. Ends at the end of the input; while following, when
-        `stopped()`, asked after every block and while it is quiet, or at the input's end once `complete()` says that
+        `stopped()`, asked after every block and while it is quiet. Or at the input's end once `complete()` says that
         nothing is written any more."""
         cursor = self.base  # logical offset of the next byte to walk
         ended = False

@@ -2,11 +2,11 @@
 
 Rules.
 
-- A file belongs to the set when it lies in the same folder and rotation would name it so (`stem_of`). It has begun once
-  it holds a packet.
+- A file belongs to the set when it lies in the same folder and rotation would name it so (`stem_of`). It counts once it
+  holds a packet.
 - `tcpdump -W` and `dumpcap -b files:` use names again: a file is another one once it begins later than all that was
   read.
-- What compression makes of a file that was read (`tcpdump -z gzip`) is the same file.
+- A compressed copy of a file that was read (`tcpdump -z gzip`) is the same file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from kdissect.problems import CaptureError
 
 
 class Rotation:
-    """Looks for further files of the set that `members` are; call it for those that have begun since the last call.
+    """Looks for further files of the set that `members` are; call it for those that got their first packet since the
+    last call.
 
     `stem`: key of the set that a file name belongs to; `bare`: a name without what compression adds; `begins`: time of
     a member's first packet, infinite where it has none.
@@ -56,7 +57,7 @@ class Rotation:
             self._latest = max(self._latest, begun)
 
     def __call__(self) -> list[Member]:
-        """Members that have begun since, in order of their first packets."""
+        """Members that got their first packet since, in order of it."""
         if self._key is None:
             return []
         found: list[tuple[float, Member]] = []

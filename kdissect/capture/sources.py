@@ -3,15 +3,15 @@
 Rules.
 
 - A capture is recognised by its content. Files that a directory (with the folders in it, hidden ones left alone) or a
-  glob brings in and that are no captures are left out, with a problem row each; a file named by itself that is none is
+  glob brings in and that are no captures are left out, with a problem row each. A file named by itself that is none is
   an error.
 - A rotated set is one capture: files of one folder whose names are the same but for what rotation puts there. That is
   a number behind the extension (`tcpdump -C`: `a.pcap`, `a.pcap1`), or a date and time before it (`-G` with strftime:
   `a-20260131-2359.pcap`, ISO forms, seconds since the epoch; `dumpcap -b`: `a_00001_20260131235900.pcapng`). Plain
   numbers before the extension do not make a set: `node1.pcap` and `node2.pcap` are two captures.
 - The files of a set are ordered by the time of their first packet, then by name.
-- `capture` is the file's name; of a set, the common stem (`a.pcap`; for times the part before them); where two
-  captures share a name, as much of their folder as tells them apart; `-` for standard input and for open files without
+- `capture` is the file's name; of a set, the common stem (`a.pcap`; for times the part before them). Where two captures
+  share a name, it has as much of their folder as distinguishes them; `-` for standard input and for open files without
   a name.
 """
 
@@ -187,8 +187,8 @@ def check(path: Path) -> None:
 
 
 def _check(members: list[Member]) -> None:
-    """Raise when none of a set's files is a capture, or one cannot be opened. A file of a set that was only just begun
-    is fine."""
+    """Raise when none of a set's files is a capture, or one cannot be opened. A file of a set whose recording only just
+    started is fine."""
     refused: NotACapture | None = None
     try:
         for member in members:

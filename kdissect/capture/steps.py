@@ -1,9 +1,9 @@
 """Places where the clock of a capture steps back, told from packet rows.
 
 Rule. A packet whose time is more than CLOCK_STEP before that of the packet before it on the same interface. Receive
-queues deliver packets out of order by a few ms, so what is late by less is nothing; whoever corrects a clock by less
-lets it run slower instead. Interfaces are compared each with itself, for each may have a clock of its own, and those of
-another section, which may be another recording, with nothing that came before.
+queues deliver packets out of order by a few ms, so a smaller delay is nothing; to correct a clock by less, hosts let it
+run slower instead. Interfaces are compared each with itself, for each may have a clock of its own, and those of another
+section, which may be another recording, with nothing that came before.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Steps:
         self._counted = self._untimed = 0
 
     def look(self, rows: NDArray[np.int64], state: NDArray[np.int64], described: list[int] | None) -> list[Step]:
-        """Steps in the rows of a walk, of which `state` is the file's state. `described`: positions of the interface
-        descriptions that lie among them, None where they are not known: then nothing is told."""
+        """Steps in the rows of a walk; `state` is the file's state. `described`: positions of the interface
+        descriptions that lie among them, None where they are not known: then no step is reported."""
         stepped, self._counted = state[r.STEPS] > self._counted, int(state[r.STEPS])
         untimed, self._untimed = state[r.UNTIMED] - self._untimed, int(state[r.UNTIMED])
         if untimed:  # packets of unknown interfaces, which are left out, or others

@@ -3,15 +3,15 @@
 Rules.
 
 - The input of a capture set is one logical byte stream: a position in it is a *logical offset* (int64).
-- `Window.data` is one uint8 array made of equal slots, filled one after the other, round and round. Each slot holds
-  one contiguous range of logical offsets. A record that a slot's end cuts is copied to the front of the next slot, so
-  that every record lies in one piece somewhere; the ranges of neighbouring slots may therefore overlap.
+- `Window.data` is one uint8 array made of equal slots, filled one after the other, round and round. Each slot holds one
+  contiguous range of logical offsets. A record that a slot's end cuts is copied to the front of the next slot, so that
+  every record lies in one piece somewhere. The ranges of neighbouring slots may therefore overlap.
 - Bytes that exist nowhere in the input in one piece (reassembled IP packets) live in extra slots behind the others,
   with logical offsets from `EXTRA` on. They rotate by themselves, by how much is put there.
 - `slots` (int64, one row a slot) holds logical start, logical end and the position in `data` of the logical start; a
   row whose start equals its end is empty. A logical offset is addressable while some row covers it.
-- While the next block is read into one slot, others may be worked on: through a `View`, which keeps away from the slot
-  that is filled next, and has extra slots and room for work of its own.
+- While the next block is read into one slot, others may be worked on through a `View`. It keeps away from the slot that
+  is filled next, and has extra slots and room for work of its own.
 
 Memory is reserved, not touched, until bytes arrive.
 """
@@ -46,7 +46,7 @@ free)."""
 
 class Window:
     """One ring. Parameters in bytes and slots; `slot_bytes` bounds the largest record that can be read. `wide`: blocks
-    of large packets may hold so many times that, where whoever reads them says so (`widens`)."""
+    of large packets may hold so many times that, where their reader says so (`widens`)."""
 
     def __init__(
         self, slot_bytes: int = SLOT_BYTES, slots: int = SLOTS, extra_bytes: int = EXTRA_BYTES, wide: int = 1
@@ -170,7 +170,7 @@ class Window:
 
 
 class View(Window):
-    """What one of several workers sees of a window: its bytes, as they were when `refresh` was called last."""
+    """One worker's view of a window: its bytes, as they were when `refresh` was called last."""
 
     def __init__(self, window: Window, number: int, place: int) -> None:
         self.window = window
