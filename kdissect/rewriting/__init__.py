@@ -1,1 +1,1 @@
-"""Captures written anew: packets chosen (`cut`), and what must not be shown replaced (`redact`)."""
+"""Captures written again: packets chosen (`cut`), and secrets replaced (`redact`)."""

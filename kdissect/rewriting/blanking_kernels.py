@@ -1,8 +1,9 @@
 """Kernels that replace what records hold, in place: keys, values, headers; and fix the checksums of their batches.
 
-Formats as in `kafka.recordsets.batch_kernels`. What stays: batch headers, lengths, deltas, attributes, and in control
-batches the keys and the markers of transactions, where they have the form of such. Compressed content becomes zeros:
-same-length content that compresses to the same length cannot be had. What does not fit the format becomes zeros too.
+Formats as in `kafka.recordsets.batch_kernels`. These parts stay: batch headers, lengths, deltas, attributes, and in
+control batches the keys and the markers of transactions, where they have the form of such. Compressed content becomes
+zeros: same-length content that compresses to the same length cannot be had. Bytes that do not fit the format become
+zeros too.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ def fill_sized(s: Bytes, p: Int, end: Int) -> Int:
 
 @part
 def marker(s: Bytes, p: Int, end: Int) -> Any:
-    """Whether key and value (behind their lengths, from `p` on) are those of a control record: 0 no; 1 its key (version
-    and type, two bytes each) is; 2 it is a transaction's marker, whose value is a version and an epoch (KIP-98)."""
+    """Whether key and value (behind their lengths, from `p` on) are those of a control record. 0: no; 1: its key
+    (version and type, two bytes each) is; 2: it is a transaction's marker, whose value is a version and an epoch
+    (KIP-98)."""
     size, o = varint(s, p, end)
     if o < 0 or size != 4 or size > end - o or s[o] != 0 or s[o + 2] != 0 or s[o + 1] > 8 or s[o + 3] > 15:
         return 0

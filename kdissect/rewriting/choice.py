@@ -1,4 +1,4 @@
-"""Which packets of a capture are wanted: by time, or those of one connection from one packet to another.
+"""Selects packets of a capture: by time, or those of one connection from one packet to another.
 
 A connection's packets are those of its 4-tuple from its first packet to the first packet of the next connection with
 the same 4-tuple. Behind the last packet wanted, the next packet from the other side is taken along, which acknowledges
@@ -52,7 +52,7 @@ class Stretch:
     """Positions among the packets of the current block, for fragments."""
 
     def rows(self, segments: Words, flows: Words) -> NDArray[np.bool_]:
-        """Which of a block's segment rows are wanted."""
+        """The selected ones of a block's segment rows."""
         self.between = None
         none = np.zeros(len(segments), np.bool_)
         if self.ended:

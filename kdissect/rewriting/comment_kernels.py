@@ -25,8 +25,8 @@ def write_commented(
     """Write packet rows as enhanced packet blocks into `out`; bytes written.
 
     Comment c is text[ends[c]:ends[c + 1]], UTF-8, cut at LONGEST bytes; row i has those from first[i] to behind[i].
-    `out` must have room for BLOCK + 3 + END_OF_OPTIONS bytes a packet beside its captured bytes, and OPTION a comment
-    beside its text. Rows and comments that lie outside of what they point into are left out.
+    `out` must have room for BLOCK + 3 + END_OF_OPTIONS bytes a packet in addition to its captured bytes, and OPTION a
+    comment in addition to its text. Rows and comments that lie outside of what they point into are left out.
     """
     w = np.int64(0)
     for i in range(packets.shape[0]):

@@ -1,7 +1,8 @@
-"""Kernels that replace texts inside of messages, in place: whatever may not be said to others keeps its length only.
+"""Kernels that replace texts inside of messages, in place: a text that may not be shown to others keeps its length
+only.
 
 They follow the count programs of the layouts (`kdissect.schema.opcodes`), whose TEXT rows say what becomes of each
-string, bytes and record set. What no layout knows, the values of unknown tags, is replaced too. Bodies are those that
+string, bytes and record set. Values of unknown tags, which no layout knows, are replaced too. Bodies are those that
 `schema.vm.count` found to fit; every read is checked against the body's end all the same.
 """
 
@@ -100,8 +101,8 @@ def blank_fields(
 ) -> Int:  # fmt: skip
     """Replace texts of the bodies s[begin:end] from frame `first` on; the frame it stopped at (`spans` is full).
 
-    spans[:counts[KINDS]] are what the caller has to judge: record sets, configurations' values, and where `named`, all
-    other texts that may stay. counts[kind] are how many texts there were that are not empty, by kind.
+    spans[:counts[KINDS]] are for the caller to judge: record sets, configurations' values, and where `named`, all other
+    texts that may stay. counts[kind] is the number of texts that are not empty, by kind.
     """
     for f in range(first, begin.size):
         which = program[f]

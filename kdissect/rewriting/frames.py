@@ -1,11 +1,11 @@
 """Kafka frames made fit to be shown: what each may keep, and its bytes with the rest replaced.
 
-A frame whose body fits the layout of its API and version keeps its numbers and those texts that the schema allows: what
-Kafka or its clients define (`public`), what somebody called a thing of theirs (`name`), and harmless values of
-configurations (`is_harmless_value`). All else becomes filler: other texts and bytes, what records hold, unknown tags.
-Where names are replaced, so is a `public` text that is no word of the protocol. Of any other frame only the header
-stays: without a layout nobody knows what its bytes are. A request whose key or version no release has, and that nobody
-answered, has no header: its first bytes may be anything.
+A frame whose body fits the layout of its API and version keeps its numbers and those texts that the schema allows.
+These are words that Kafka or its clients define (`public`), names that somebody gave to a thing of theirs (`name`), and
+harmless values of configurations (`is_harmless_value`). All else becomes filler: other texts and bytes, what records
+hold, unknown tags. Where names are replaced, so is a `public` text that is no word of the protocol. Of any other frame
+only the header stays: without a layout the meaning of its bytes is unknown. A request whose key or version no release
+has, and that got no answer, has no header: its first bytes may be anything.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Kernels that hide what packets say below and beside TCP: addresses, payloads, everything that is not TCP.
+"""Kernels that hide the content of packets below and outside of TCP: addresses, payloads, everything that is not TCP.
 
 Addresses (IPv4, IPv6, MAC) become stand-ins by order of appearance, the same one for the same address everywhere:
-198.18.0.0/15 (RFC 2544) and then 240.0.0.0/4, 2001:db8::/32 (RFC 3849), 02:00:00:00:00:00. Those that are to be kept
-are in the table from the start.
+198.18.0.0/15 (RFC 2544) and then 240.0.0.0/4, 2001:db8::/32 (RFC 3849), 02:00:00:00:00:00. Addresses that are to be
+kept are in the table from the start.
 
-Checksums: IPv4 headers are summed anew (RFC 791); UDP around a tunnel gets 0, none (RFC 768, RFC 6935); TCP is summed
+Checksums: IPv4 headers are summed again (RFC 791); UDP around a tunnel gets 0, none (RFC 768, RFC 6935); TCP is summed
 when its bytes are final.
 """
 
@@ -78,7 +78,7 @@ def row_of(kind: Int, high: Int, low: Int, slots: Slots, known: Ints, state: Int
 
 @part
 def stand_in(kind: Int, high: Int, low: Int, slots: Slots, known: Ints, state: Ints) -> Any:
-    """What stands for an address, as two words; zeros where there is no room for it."""
+    """The stand-in for an address, as two words; zeros where there is no room for it."""
     row = row_of(kind, high, low, slots, known, state)
     if row < 0:
         return np.int64(0), np.int64(0)

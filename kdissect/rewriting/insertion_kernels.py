@@ -1,7 +1,7 @@
 """A kernel that puts comments into blocks of a pcapng file and leaves everything else as it is.
 
 Rules: draft-ietf-opsawg-pcapng. Comments (opt_comment, 1) go in front of the options that a packet block has, whose
-length grows with them. A simple packet block has no place for options: with a comment it becomes an enhanced one on the
+length grows with them. A simple packet block has no place for options. With a comment it becomes an enhanced one on the
 section's first interface, to which it belongs, at the time that its row has. The length of a section is not known any
 more (-1), as for one that is still being written.
 """
@@ -65,8 +65,8 @@ def insert_comments(
     """Copy whole blocks of data[start:end] into `out`, up to the first that is none; bytes written.
 
     `packets`: rows in the order of `data`; packet i gets the comments from first[i] to behind[i], comment c being
-    text[ends[c]:ends[c + 1]], UTF-8, cut at LONGEST bytes. `out` must have room for the blocks, 8 bytes a comment
-    beside its text, and END_OF_OPTIONS + GROWTH a packet.
+    text[ends[c]:ends[c + 1]], UTF-8, cut at LONGEST bytes. `out` must have room for the blocks, 8 bytes a comment in
+    addition to its text, and END_OF_OPTIONS + GROWTH a packet.
     """
     p, w, row, rows = start, np.int64(0), np.int64(0), packets.shape[0]
     while end - p >= 12:

@@ -29,7 +29,7 @@ def put32(out: Bytes, w: Int, value: Int) -> None:
 def write_records(data: Bytes, packets: Ints, interface: Ints, pcapng: bool, out: Bytes) -> Int:
     """Write packet rows as records into `out`; bytes written. `interface[i]`: interface of row i (pcapng only).
 
-    `out` must have room for BLOCK + PADDING bytes a packet beside its captured bytes.
+    `out` must have room for BLOCK + PADDING bytes a packet in addition to its captured bytes.
     """
     w = np.int64(0)
     for i in range(packets.shape[0]):

@@ -1,10 +1,10 @@
 """Kernels that know where the payload of every recent segment went: from input offsets and stream positions to places
 in the output.
 
-The index is an int64 matrix, a row a segment with payload, in the order of the file: offset of its payload in the
-input, captured bytes, sequence number, place in the output, the row before it of the same direction (-1 none), its
-direction, and the highest sequence number that the direction reached with it. Rows are named by their number since the
-beginning; `base` is the number of the first one still there.
+The index is an int64 matrix, a row a segment with payload, in the order of the file. Its columns: offset of its payload
+in the input, captured bytes, sequence number, place in the output. Then the row before it of the same direction (-1
+none), its direction, and the highest sequence number that the direction reached with it. Rows are named by their number
+since the beginning; `base` is the number of the first one still there.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ def spread(
 ) -> Int:  # fmt: skip
     """Write the frames of exchanges first..n-1 to where their bytes stand in the output.
 
-    `keep[i, side]` bytes of the frame behind its prefix come from source[start[i, side]:]; the rest stays as it is;
-    -1: no such frame. Returns the number of frames of which some kept byte had no place.
+    `keep[i, side]` bytes of the frame behind its prefix come from source[start[i, side]:]; the rest stays as it is; -1:
+    no such frame. Returns the number of frames that have a kept byte without a place.
     """
     lost = np.int64(0)
     for i in range(first, n):
@@ -211,9 +211,9 @@ def is_text(s: Bytes, p: Int, end: Int) -> bool:
 
 @part
 def has_no_header(M: Ints, exchange: Exchange, side: Int, heads: Bytes, begin: Int, end: Int) -> bool:
-    """Whether the beginning of a frame, in heads[begin:end], is no header that may stay: of a bare SASL token, of a
-    request that nobody answered and whose key or version no release has, of a response that answers no request and
-    whose id is four characters."""
+    """Whether the beginning of a frame, in heads[begin:end], is no header that may stay. That is one of a bare SASL
+    token, of a request without an answer whose key or version no release has, or of a response that answers no request
+    and whose id is four characters."""
     if exchange.status == TOKEN:
         return True
     if side == 1:
@@ -223,8 +223,8 @@ def has_no_header(M: Ints, exchange: Exchange, side: Int, heads: Bytes, begin: I
 
 @kernel("i8[:] const u1[:] const u1[:] i8 i8 b1[:,:] u1[:] i8[:,:]")
 def gather_heads(M: Ints, b: Bytes, A: Bytes, first: Int, n: Int, wanted: Flags, heads: Bytes, keep: Ints) -> None:
-    """What may stay of frames that cannot be read: the beginning of the frame of exchange `i` and side `s` into
-    heads[((i - first) * 2 + s) * HEAD:], and how many bytes of that into keep[i, s].
+    """The part that may stay of frames that cannot be read. The beginning of the frame of exchange `i` and side `s`
+    goes into heads[((i - first) * 2 + s) * HEAD:], and the number of bytes of it that stay into keep[i, s].
 
     That is the header, which names API, version, correlation id and client, and of a Produce request its acks. Where
     there is none, all becomes filler (zeros would look like a request).

@@ -1,7 +1,7 @@
 """Stand-ins for names: what somebody called a thing of theirs becomes another word of as many bytes, always the same.
 
-Rules. A stand-in is made of the name and of a secret (HMAC-SHA256, RFC 2104), so that nobody without the secret can try
-names; different names never share one, which for names of one or two bytes ends where there are no more words. The
+Rules. A stand-in is made of the name and of a secret (HMAC-SHA256, RFC 2104), so that no reader without the secret can
+try names. Different names never share one; for names of one or two bytes that ends where there are no more words. The
 owner keeps secret and pairs in a key file: with it further captures get the same stand-ins, and what others say of them
 can be read back. Words that Kafka itself defines stay: they say nothing of anybody, and tables read them.
 """
@@ -53,7 +53,7 @@ class StandIns:
         return cls(secrets.token_bytes(SECRET_BYTES))
 
     def __call__(self, name: bytes) -> bytes:
-        """As many bytes that stand for the name; the name itself where it says nothing of anybody."""
+        """As many bytes that stand for the name; the name itself where it identifies nobody."""
         if name in self.stay or keeps(name):
             return name
         self.used.add(name)

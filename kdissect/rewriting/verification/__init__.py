@@ -1,1 +1,1 @@
-"""What is left in a redacted capture, read by a judge of its own."""
+"""Checks the content of a redacted capture, with a judge of its own."""

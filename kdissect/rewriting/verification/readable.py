@@ -22,7 +22,7 @@ MOST = 100_000
 
 
 class What(StrEnum):
-    """What a text is in the message that holds it."""
+    """The kind of a text in the message that holds it."""
 
     NAME = "name"
     WORD = "word of the protocol"

@@ -1,8 +1,8 @@
-"""Kafka frames read by the schema's walker, for whoever looks at what a capture still says.
+"""Kafka frames read by the schema's walker, to check what a capture still says.
 
 The walker explains each byte of a body and takes nothing from the kernels that blank texts, so it is another judge of
-their work. A frame that it reads whole becomes zeros in the output; its texts are in the tally. What is left of the
-output afterwards are bytes that nobody explained.
+their work. A frame that it reads whole becomes zeros in the output; its texts are in the tally. The bytes of the output
+that are not zeros afterwards are unexplained.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class WalkedFrames(Frames):
 
     def _take_header(self, head: Bytes, answered: bool, frame: int) -> int:
         """Note the client that a request's header at the beginning of `head` names, and make zeros of all but the
-        correlation id; bytes of that header, -1 where it is none: neither a release has its key and version, nor was
-        it answered."""
+        correlation id. Returns the bytes of that header, -1 where it is none: neither a release has its key and
+        version, nor was it answered."""
         header = head[: CLIENT_AT + (1 << 15)].tobytes()
         api = index.load().apis.get(int.from_bytes(header[:2], "big"))
         known = api is not None and int.from_bytes(header[2:4], "big") <= api.request.versions.last
@@ -118,7 +118,7 @@ class WalkedFrames(Frames):
 
     @staticmethod
     def _what(piece: Piece, texts: dict[str, str]) -> What:
-        """What a text is, by the schema's line of its field; `texts` are those read before, by path."""
+        """The kind of a text, by the schema's line of its field; `texts` are those read before, by path."""
         item = piece.item
         if item is None or item.secret:
             return What.TEXT
@@ -129,7 +129,7 @@ class WalkedFrames(Frames):
 
 
 def _pieces(key: int, side: int, version: int, body: bytes) -> list[Piece] | None:
-    """What the walker says of a body, None where its layout is not known or does not fit."""
+    """The walker's pieces of a body, None where its layout is not known or does not fit."""
     api = index.load().apis.get(key)
     if api is None:
         return None
