@@ -1,4 +1,4 @@
-"""What time it is in a capture that is being read.
+"""The time in a capture that is being read.
 
 Rules.
 

@@ -161,7 +161,7 @@ class Dimension:
             self._fold(place, taken)
 
     def _fold(self, place: int, into: int = 0) -> None:
-        """What a place had counted goes to another one, that of `other` if not said; it is free."""
+        """The counts of a place go to another one, that of `other` if none is named; the place is free."""
         for total in (self.exchanges, self.errors, self.bytes, self.histogram, self.sum_ms):
             total[into] += total[place]
             total[place] = 0
@@ -191,7 +191,7 @@ class Dimension:
             self._others = {text: count / 2**halvings for text, count in self._others.items() if count >= 1}
 
     def inside(self, at_us: Ints) -> tuple[npt.NDArray[np.bool_], Ints]:
-        """Which of these instants lie in the window, and their cells; later ones count as now."""
+        """The instants that lie in the window, and their cells; later ones count as now."""
         cell = np.minimum(at_us // self.cell_us, self.cell)
         return cell > self.cell - CELLS, cell % CELLS
 

@@ -1,7 +1,7 @@
 """Findings of the last seconds: the rules of any capture, at work in a process of its own on the files of the ring.
 
-A process of its own, at low priority, because rules of findings look at everything at once: neither their time nor
-their memory is that of whoever reads packets.
+A process of its own, at low priority, because rules of findings look at everything at once: the reader of packets must
+lose neither time nor memory to them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The figures as OpenMetrics, for Prometheus and whatever reads it (https://prometheus.io/docs/specs/om).
+"""The figures as OpenMetrics, for Prometheus and others that read it (https://prometheus.io/docs/specs/om).
 
 Label sets are bounded: names are those that have a place in `kdissect.live.labels`, the rest is `other`; APIs,
 statuses, errors and kinds of problem are those of the protocol and of kdissect. Counters only rise while their name has

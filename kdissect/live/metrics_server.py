@@ -1,7 +1,7 @@
 """Serves metrics over HTTP to a few clients that ask quickly, and to no web page.
 
-- A connection has `CONNECTION_S` seconds, whatever it sends meanwhile, and there are at most `CONNECTIONS` of them.
-  Each holds a thread and a descriptor, and the watching thread needs descriptors too.
+- A connection has `CONNECTION_S` seconds, even if it sends meanwhile, and there are at most `CONNECTIONS` of them. Each
+  holds a thread and a descriptor, and the watching thread needs descriptors too.
 - The `Host` header has to be an address or a name of this host. The owner of a web page can let its name lead to
   127.0.0.1 (DNS rebinding); its script, in a browser on this host, could then read the metrics. That browser sends the
   name of the page.

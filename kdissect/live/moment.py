@@ -1,4 +1,4 @@
-"""What `Watch` reports to its listener: everything of one instant together, so that figures agree with each other."""
+"""The report of `Watch` to its listener: everything of one instant together, so that figures agree with each other."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Shed:
-    """Problems and their bytes by kind, of which the books are free now."""
+    """Problems and their bytes by kind, which the books no longer keep."""
 
     problems: Mapping[str, int]
     problem_bytes: Mapping[str, int]
@@ -64,7 +64,7 @@ class Shed:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is known at one instant, and which rows came since the moment before."""
+    """The state at one instant, and the rows that came since the moment before."""
 
     now_ns: int
     """The capture's time (`CaptureClock`); 0 before any packet."""

@@ -1,7 +1,7 @@
 """The last seconds of packets on disk, in files that are taken away as they age: a rotated set that is a capture.
 
-The folder is locked (flock(2)) as long as its process lives, so that another process knows whose folder is left over of
-a process that was killed, also where the two number processes differently (containers that share a temporary folder).
+The folder is locked (flock(2)) as long as its process lives. So another process knows whose folder is left over of a
+process that was killed, also where the two number processes differently (containers that share a temporary folder).
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Rules.
 
-- All figures are of one instant, that of the latest `Moment`: whoever asks between two moments sees the first of them.
+- All figures are of one instant, that of the latest `Moment`: a caller between two moments sees the first of them.
 - An exchange is counted when it finished, with its latency. Whose time it was within the broker (its own, the agreed
   wait, the followers') is known, and counted, when the analysis settled the row: at most a second later.
-- Fetch: what the broker took beyond the agreed wait (`excess_ms`) is its own; where that is not known of an answer that
+- Fetch: the broker's time beyond the agreed wait (`excess_ms`) is its own. Where that is not known of an answer that
   came by the agreed wait, nothing is counted as its own. JoinGroup and SyncGroup wait for others as agreed, and what a
   Produce waited for followers is theirs.
 - A broker has one line from the moment its node id is known: what was counted under its address goes there. Whether it
@@ -56,7 +56,7 @@ def texts(table: pa.Table, name: str) -> pa.Array:
 
 
 class Figures:
-    """What is known of the traffic; a `Listener` of `Watch`. `lock` guards everything against other threads.
+    """The figures of the traffic; a `Listener` of `Watch`. `lock` guards everything against other threads.
 
     `window_s`: seconds that rates and quantiles are over. `deliveries`: those are counted, too; `Watch` has to read
     `DeliveryFigures.read` then.
@@ -161,7 +161,7 @@ class Figures:
         self._topics(tables)
 
     def _count_settled(self, tables: Mapping[str, pa.Table]) -> None:
-        """What the analysis adds to rows that were counted before."""
+        """Counts the values that the analysis adds to rows that were counted before."""
         exchanges, fetches, ended = (tables.get(name) for name in ("exchanges", "fetches", "fetch_sessions"))
         if exchanges is not None and exchanges.num_rows:
             self._share_out(exchanges)
@@ -173,7 +173,7 @@ class Figures:
                 self.sessions_ended[row["broker"] or "", row["end_reason"]] += 1
 
     def _basics(self, table: pa.Table) -> tuple[Ints, Flags, Ints]:
-        """When each exchange was done (or begun, without an answer), whether it failed, and its bytes."""
+        """When each exchange was done (or started, without an answer), whether it failed, and its bytes."""
         begun, done = ints(table, "request_first_at", 0), ints(table, "response_last_at", 0)
         at = np.where(done > 0, done, np.where(begun > 0, begun, self.now_us))
         failed = np.asarray(pc.fill_null(pc.equal(texts(table, "status"), "error"), False))
@@ -234,7 +234,7 @@ class Figures:
         return key if key in known or len(known) < PAIRS else ("other", key[1] if key[1].islower() else "other")
 
     def _fetches(self, table: pa.Table) -> None:
-        """What of a Fetch's time was agreed, and what was not."""
+        """The agreed part of a Fetch's time, and the rest."""
         broker_ms, excess = reals(table, "broker_ms"), reals(table, "excess_ms")
         waited = np.asarray(pc.fill_null(pc.is_in(texts(table, "hold"), pa.array(WAITED)), False))
         unknown = np.isnan(excess)
@@ -368,7 +368,7 @@ class Figures:
             }
 
     def _join(self, tables: Mapping[str, list[dict[str, Any]]], now: int) -> None:
-        """What does not come from exchanges: who waits, sessions, lag."""
+        """Adds the figures that do not come from exchanges: waiting members, sessions, lag."""
         by: dict[str, dict[str, list[Waiting]]] = {"broker": {}, "client": {}, "api": {}}
         for wait in self.waits:
             for name, value in (("broker", wait.broker), ("client", wait.client_id), ("api", wait.api)):

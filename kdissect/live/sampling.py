@@ -1,14 +1,15 @@
-"""What is left out when traffic is more than can be worked on: whole connections, and it is said how many.
+"""Sampling when there is more traffic than can be analysed: it leaves out whole connections, and reports how many.
 
 Rules.
 
 - A connection is kept or left out by a hash of its two endpoints, the same on every host and in every run: a share of
-  them, whatever they carry.
-- What was left out stays so until its endpoints begin a new connection (SYN): half a conversation would look like loss.
-- Of a connection that is given up in its middle, exchanges that were open are not counted, nor is the frame that was
-  cut short a problem of the traffic (`Watch` ends it without a word).
-- The share falls by half when packets are looked at too late, at most once in `PATIENCE_S`, and grows by half when
-  they have been looked at in time for `CALM_S`.
+  them, independent of their content.
+- A connection that was left out stays so until its endpoints open a new one (SYN): half a conversation would look like
+  loss.
+- Of a connection that is given up in its middle, exchanges that were open are not counted. The frame that was cut short
+  is no problem of the traffic either (`Watch` ends it without a word).
+- The share falls by half when packets are looked at too late, at most once in `PATIENCE_S`. It grows by half when they
+  have been looked at in time for `CALM_S`.
 """
 
 from __future__ import annotations

@@ -92,12 +92,12 @@ class Source:
         self._stop.set()
 
     def close(self) -> None:
-        """Let go of whatever it holds."""
+        """Let go of all that it holds."""
         self.capture.close()
 
 
 class Interface(Source):
-    """What `tcpdump` or `dumpcap` captures on an interface of this host. `ports`: only these, of TCP. `user`: a user
+    """A capture by `tcpdump` or `dumpcap` on an interface of this host. `ports`: only these, of TCP. `user`: a user
     that tcpdump, started by root, becomes when it captures; `as_user` says whether it did.
 
     `blocks` and `dropped` start a thread. Raises CaptureUnreadable in words where it may not capture, or where there is
@@ -214,7 +214,7 @@ class Interface(Source):
         return max(0.0, time.time() - latest_ns / 1e9) if latest_ns else 0.0
 
     def dropped(self) -> int | None:
-        """As far as it was told; asks anew now and then."""
+        """The last number known; asks again now and then."""
         self._start_listening()
         if self._asks and time.monotonic() - self._asked > ASK_S and self._process.poll() is None:
             self._asked = time.monotonic()
@@ -254,7 +254,8 @@ def open_source(
     waiting: Callable[[], None] = lambda: time.sleep(0.1), user: str | None = None,
 ) -> Source:  # fmt: skip
     """The source that was named: `interface` (`user`: see `Interface`), or one file, directory or `-`. `speed`: replay
-    a finished capture. `once`: a file is read to its end and not followed. `waiting` is called while nothing has begun.
+    a finished capture. `once`: a file is read to its end and not followed. `waiting` is called while there is no packet
+    yet.
 
     Raises UsageError, CaptureError.
     """
@@ -288,13 +289,13 @@ class Pipe(Source):
     """Standard input."""
 
     def behind_s(self, latest_ns: int) -> float:
-        """By the host's clock where packets come as they are captured, as from a tcpdump beside us."""
+        """By the host's clock where packets come as they are captured, as from a tcpdump on this host."""
         late = time.time() - latest_ns / 1e9 if latest_ns else 0.0
         return late if 0 < late < FRESH_S else 0.0
 
 
 def _begun(path: Path) -> bool:
-    """Whether a file has a header, or a directory such a file; whatever is neither says so when it is opened."""
+    """Whether a file has a header, or a directory such a file; a path that is neither fails when it is opened."""
     if path.is_dir():
         return any(one.is_file() and one.stat().st_size >= 24 for one in path.rglob("[!.]*"))
     return not path.is_file() or path.stat().st_size >= 24

@@ -1,6 +1,6 @@
 """Requests that wait for their answers, as the stream kernels hold them: how many on each connection, since when.
 
-On a connection of which either side sent FIN or RST nothing waits any more: no answer will come.
+On a connection where either side sent FIN or RST nothing waits any more: no answer will come.
 """
 
 from __future__ import annotations

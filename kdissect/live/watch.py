@@ -3,13 +3,13 @@
 Rules.
 
 - Rows are handed on several times a second (`Source.tick_s`), and when many have come. Rows that the analysis holds
-  back for requests that wait are released after `PATIENCE_NS` of the capture's time, for a broker that does not answer
-  must not hold back the rows of all others. Only a finished capture that is read at once waits as its tables do.
-- What grows with what was read is shed every `SHED_NS`: the books keep only connections that are open, and problems
-  are counted and forgotten (`Books`). Ids, ordinals and sessions go on as if nothing had happened.
+  back for requests that wait are released after `PATIENCE_NS` of the capture's time. A broker that does not answer must
+  not hold back the rows of all others. Only a finished capture that is read at once waits as its tables do.
+- State that grows with the input is dropped every `SHED_NS`: the books keep only connections that are open, and
+  problems are counted and forgotten (`Books`). Ids, ordinals and sessions go on as if nothing had happened.
 - A connection without any packet for `IDLE_NS` of the capture's time is let go, but of a finished capture that is read
-  at once: brokers close such ones after ten minutes, clients after nine (connections.max.idle.ms), and ends are not
-  always captured. What it still says after that counts as a connection met in its middle.
+  at once. Brokers close such ones after ten minutes, clients after nine (connections.max.idle.ms), and ends are not
+  always captured. Its later packets count as a connection met in its middle.
 - TLS is left alone.
 """
 
@@ -59,7 +59,7 @@ Words = npt.NDArray[np.int64]
 
 
 class Source(Protocol):
-    """What is watched."""
+    """The input of `Watch`."""
 
     capture: CaptureSet
     clock: CaptureClock
@@ -73,7 +73,7 @@ class Source(Protocol):
 
 
 class Sampling(Protocol):
-    """Which connections are worked on."""
+    """The choice of connections to analyse."""
 
     left: Words
     """Flows among the rows of the last call of `packets` that are not."""
@@ -82,7 +82,7 @@ class Sampling(Protocol):
         """The segment rows of connections that are."""
 
     def forgotten(self, before: int) -> Words:
-        """Flows that are not, and of which nothing came since that time (ns); their numbers may be given to others."""
+        """Flows that are not, and that had no packet since that time (ns); their numbers may be given to others."""
 
     def wanted(self, exchanges: pa.RecordBatch) -> pa.RecordBatch:
         """Exchanges of connections that are no longer, without those that only ended because of that."""
@@ -287,8 +287,8 @@ class Watch:
         return {text: names[f"{self._capture.name}{SEPARATOR}{text}"] for text, _, _ in known}
 
     def _rename_brokers(self, names: Mapping[str, str]) -> list[tuple[str, str]]:
-        """The brokers (old name, new name) that are called otherwise than at the last call, unless another address
-        still has the old name; the analysis goes on with the new one."""
+        """The brokers (old name, new name) with another name than at the last call, unless another address still has
+        the old name. The analysis goes on with the new one."""
         before, self._names = self._names, names
         renamed = []
         for address, new in names.items():

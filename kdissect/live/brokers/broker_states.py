@@ -1,17 +1,19 @@
-"""Which brokers stand still, which are gone, and which are back.
+"""Detects brokers that stand still, that are gone, and that are back.
 
 Rules.
 
-- A broker stands still when it has answered nobody since a request was sent that is overdue. A request is overdue
-  `OVERDUE_US` after it was sent, a Fetch so long after the longest wait that its client was seen to ask for, and one
-  that may wait for others (`PATIENT`) never. Requests of a connection that is closed do not wait.
-- A broker is gone when it has answered nobody since it refused a connection while none to it was open (or it had been
-  silent for a second), or since it closed the last of its connections by itself, at least `CUT_OFF` of them together
-  and with requests open: a process that is killed does both. One connection that a broker closes is no evidence,
-  because brokers close such ones for many reasons. Nor is it gone while it fetches from others.
-- A broker that shuts down in order answers all requests first. It is gone when it closed the last of its connections at
-  one instant, at least `CLIENTS` clients among them, did not answer for `AWAY_US` after that, and each of these clients
-  has sent requests to other brokers meanwhile. Connections that were idle for a minute are no evidence.
+- A broker stands still when it has sent no answer since a request was sent that is overdue. A request is overdue
+  `OVERDUE_US` after it was sent, a Fetch so long after the longest wait that its client was seen to ask for. A request
+  that may wait for others (`PATIENT`) is never overdue. Requests of a connection that is closed do not wait.
+- A broker is gone when it has sent no answer since it refused a connection while none to it was open (or it had been
+  silent for a second). It is also gone when it has sent none since it closed the last of its connections by itself, at
+  least `CUT_OFF` of them together and with requests open: a process that is killed does both. One connection that a
+  broker closes is no evidence, because brokers close such ones for many reasons. Nor is it gone while it fetches from
+  others.
+- A broker that shuts down in order answers all requests first. It is gone when three things hold. It closed the last of
+  its connections at one instant, at least `CLIENTS` clients among them. It did not answer for `AWAY_US` after that.
+  Each of these clients has sent requests to other brokers meanwhile. Connections that were idle for a minute are no
+  evidence.
 - A broker that is gone stays so until it answers, or fetches from another broker as a follower: then it is back. The
   client id of a follower names it: `broker-3-fetcher-0` (Kafka's ReplicaFetcherManager). It is back, too, when another
   broker lists it in a Metadata answer to a request that was sent after an answer of that broker had left it out:
@@ -104,7 +106,7 @@ class BrokerStates:
                 _raise(self._fetches, named[1], when)
 
     def note_listings(self, listings: Sequence[Listing]) -> None:
-        """Which brokers others list as alive."""
+        """Notes the brokers that others list as alive."""
         for one in sorted(listings, key=lambda one: one.answered_us):
             for broker in self._answers.keys() - one.listed:
                 _raise(self._left_out, (broker, one.sender), one.answered_us)
@@ -120,7 +122,7 @@ class BrokerStates:
             _raise(self._longest, client, longest)
 
     def judge(self, now_us: int, waits: Sequence[Waiting], links: Mapping[str, Links], share: float) -> list[Change]:
-        """What changed by now. `share`: of all connections, those that are looked at."""
+        """The changes by now. `share`: of all connections, those that are looked at."""
         found = []
         for broker, since in list(self.gone.items()):
             left_out, listed = self._listed.get(broker, (0, 0))
