@@ -31,7 +31,7 @@ MOST = 30_000
 
 
 class BudgetRows:
-    """What `client_budgets` reads, part by part, of the first MOST exchanges."""
+    """The rows for `client_budgets`, read part by part, of the first MOST exchanges."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -79,7 +79,7 @@ class BudgetRows:
 
 def client_budgets(tables: Mapping[str, pa.Table], every: float) -> pa.Table:
     """Per client and stretch of `every` seconds: client_id, at, until, and milliseconds of each of BOXES, which add up
-    to the stretch; the CLIENTS clients whose answers took longest, without waits that were asked for, come first.
+    to the stretch. The CLIENTS clients whose answers took longest, without waits that were asked for, come first.
 
     `tables`: what `time_budget` reads for clients. All clients have the same stretches, from the first request of the
     capture to its last answer.

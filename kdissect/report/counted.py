@@ -1,7 +1,7 @@
 """Sums of rows by keys and stretch of time, in bounded memory, however many rows and however long the capture.
 
 Rows come in parts, in about the order of time, and the length of the capture is not known yet. They are added up by
-buckets of time which grow whenever there are too many sums, each width a multiple of the one before; at the end
+buckets of time which grow whenever there are too many sums, each width a multiple of the one before. At the end
 `stretched` puts buckets together until the rows are as few as a page may hold.
 """
 

@@ -19,9 +19,9 @@ HEADER = "header."
 def bytes_of(
     row: Mapping[str, Any], sides: Sequence[tuple[str, pa.Table | None, bytes]], notes: Sequence[str], name: str
 ) -> dict[str, Any]:
-    """An exchange for the page: title, notes, and for each side (what it is called, its fields as `kdissect.explain`
-    has them, its bytes) a title and rows of depth, offset, bytes, field, type, value, meaning. Credentials and what
-    records hold are hidden in what is given, as `show` does without `reveal`."""
+    """An exchange for the page: title, notes, and for each side a title and rows of depth, offset, bytes, field, type,
+    value, meaning. `sides`: for each, its title, its fields as `kdissect.explain` has them, its bytes. Credentials and
+    what records hold are hidden in what is given, as `show` does without `reveal`."""
     version = "" if row["api_version"] is None else f" v{row['api_version']}"
     made: list[dict[str, Any]] = []
     for title, explained, data in sides:

@@ -86,7 +86,7 @@ class Gathering:
             self._list("share_sessions", part["share_sessions"])
 
     def _about(self, exchanges: pa.Table, fetches: pa.Table | None) -> pa.Table:
-        """The fetches of these exchanges: they are told before, never after, and wait here."""
+        """The fetches of these exchanges: they arrive before, never after, and wait here."""
         if fetches is not None and fetches.num_rows:
             wanted = ["excess_ms", *READS, *key_names(fetches)]
             self._fetches = _joined(self._fetches, fetches.select(list(dict.fromkeys(wanted))))

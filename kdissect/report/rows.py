@@ -36,8 +36,9 @@ NONE = "(none)"
 
 
 def latency_cells(exchanges: pa.Table) -> tuple[pa.Table, Int64s]:
-    """What the heat map and quantiles of a stretch count: of each answered exchange api, client_id, long_poll (1: the
-    broker waited as asked), step and up (of latency, rounded down and up), exchanges, errors; and when it began."""
+    """Rows that the heat map and quantiles of a stretch count. For each answered exchange: api, client_id, long_poll
+    (1: the broker waited as asked), step and up (of latency, rounded down and up), exchanges, errors; and when it
+    began."""
     durations, start = reals(exchanges, "latency_ms"), begun(exchanges)
     known = ~np.isnan(durations) & (start != NULL_TIME)
     steps = find_steps(durations[known])
@@ -53,7 +54,7 @@ def latency_cells(exchanges: pa.Table) -> tuple[pa.Table, Int64s]:
 
 
 def find_steps(durations: Float64s) -> Float64s:
-    """Which step, and what part of it, each duration (ms) is at; a microsecond at least."""
+    """The step of each duration (ms), and the part of the step; a microsecond at least."""
     steps: Float64s = np.log10(np.maximum(durations, 1e-3)) * STEPS
     return steps
 
@@ -128,9 +129,9 @@ PARTS = (
 
 
 def spent(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
-    """What the time of each exchange went into: api, client_id, exchanges (1), and milliseconds of each of PARTS.
+    """The parts of each exchange's time: api, client_id, exchanges (1), and milliseconds of each of PARTS.
 
-    A fetch's `broker_ms` is what it agreed to wait for and `excess_ms` beyond; where the excess is not known it counts
+    A fetch's `broker_ms` is the wait that it agreed to, and `excess_ms` beyond. Where the excess is not known it counts
     as "until data came" for hold=data, as unknown where it is not known whether it waited as asked, else as the
     broker's. A ShareFetch that waited as long as it asked for has beyond that what is not `agreed_ms`. A throttled,
     replicating or rebalancing wait has its own name.
@@ -170,7 +171,7 @@ def spent(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
 
 def time_parts(counted: Counted, every: float) -> pa.Table:
     """Where the time went, per API, client and stretch of time: api, client_id, part (of PARTS), at, until, exchanges,
-    total_ms; of at most LINES pairs of API and client, those that took longest. `counted`: rows of `spent`."""
+    total_ms. Of at most LINES pairs of API and client, those that took longest. `counted`: rows of `spent`."""
     found, bucket, width = counted.by_time(every)
     pairs = group(found, ["api", "client_id"])
     every_part = sum((pairs.total(reals(found, part)) for part in PARTS), np.zeros(len(pairs)))
@@ -188,7 +189,8 @@ def time_parts(counted: Counted, every: float) -> pa.Table:
 
 
 def unexplained(exchanges: pa.Table) -> Flags:
-    """Fetches of which it is not known why they were answered when they were: a long poll, or a slow broker."""
+    """Fetches that may have been a long poll, or answered by a slow broker: the capture does not show why they were
+    answered then."""
     hold = exchanges["hold"].cast(pa.string())
     untold = np.asarray(pc.or_(pc.is_null(hold), pc.fill_null(pc.equal(hold, "unknown"), False)))
     fetches = np.asarray(is_word(exchanges, "api", "Fetch")) | np.asarray(is_word(exchanges, "api", "ShareFetch"))
@@ -216,9 +218,9 @@ def holds(counted: Counted, every: float) -> pa.Table:
 
 
 def slowest(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
-    """The OUTLIERS slowest exchanges with `excess_ms` and `slow_ms`: a fetch by its `excess_ms` (left out where that is
-    not known), others by their latency without what they lay behind the connection's previous request (which may be a
-    long poll, and is listed itself where it is slow)."""
+    """The OUTLIERS slowest exchanges with `excess_ms` and `slow_ms`. A fetch counts by its `excess_ms` (left out where
+    that is not known). Others count by their latency without the time behind the connection's previous request (which
+    may be a long poll, and is listed itself where it is slow)."""
     excess = np.full(exchanges.num_rows, np.nan)
     waiting = np.zeros(exchanges.num_rows, np.bool_)
     if fetches.num_rows and exchanges.num_rows:
@@ -245,7 +247,7 @@ SLOWEST = (
 
 def outliers(picked: pa.Table) -> pa.Table:
     """Rows of `slowest` as they are listed: exchange_id, at, api, api_version, client_id, broker, latency_ms,
-    queued_ms, broker_ms, excess_ms, slow_ms (what they are ordered by), hold, error, request_file, request_frame,
+    queued_ms, broker_ms, excess_ms, slow_ms (the order of the list), hold, error. Then request_file, request_frame,
     response_file, response_frame, wireshark (a display filter)."""
     columns = {
         "exchange_id": picked["exchange_id"],
@@ -280,7 +282,8 @@ def versions(counted: Counted) -> pa.Table:
 
 
 def lines_over_time(counted: Counted, lines: pa.Table, every: float, most: int = STEPS_OF_LINES) -> pa.Table:
-    """What a list has in a stretch of time: line (its row there, found by the keys counted by), at, until, and sums."""
+    """The rows of a list in a stretch of time: line (its row there, found by the keys counted by), at, until, and
+    sums."""
     place = {key: i for i, key in enumerate(zip(*(lines[name].to_pylist() for name in counted.keys), strict=True))}
     found, bucket, width = counted.by_time(every)
     keys = zip(*(found[name].to_pylist() for name in counted.keys), strict=True)

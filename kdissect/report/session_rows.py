@@ -1,8 +1,9 @@
 """The rows of the page's panels of fetch sessions, and of what they are made: fetches that tell something, kept as
 many as there is room for.
 
-Most fetches only go on with their session. Those that began, ended, lost or did not get one are kept, and of each
-session the last one, which tells when it was still alive; of the sessions with most fetches, some points to draw.
+Most fetches only go on with their session. Fetches that began, ended, lost or did not get a session are kept, and of
+each session the last one, which shows when it was still alive. Of the sessions with most fetches, some points to draw
+are kept too.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class SessionRows:
 def alive(demand: pa.Table, fetch_sessions: pa.Table, fetches: pa.Table) -> pa.Table:
     """Fetch sessions per broker and bucket of `demand`: broker, at, live, created, evicted, refused, epoch_errors.
 
-    Evicted sessions stand where their loss was told to a client, as the wire shows it."""
+    Evicted sessions stand where a client got the error about their loss, as the wire shows it."""
     codes = {name: i for i, name in enumerate(dict.fromkeys(demand["broker"].to_pylist()))}
     at = times(demand, "at")
     if not demand.num_rows:

@@ -21,8 +21,8 @@ TROUBLED = 100
 
 
 def moments(exchanges: pa.Table) -> tuple[pa.Table, Int64s]:
-    """What the axis counts of each exchange with a request: exchanges (1), errors, resent, and for each of OWNERS its
-    milliseconds; and when it began."""
+    """The counts of the axis for each exchange with a request: exchanges (1), errors, resent, and for each of OWNERS
+    its milliseconds; and when it began."""
     start = times(exchanges, "request_first_at")
     known = start != NULL_TIME
     table = exchanges.filter(pa.array(known))
@@ -48,8 +48,8 @@ def moments(exchanges: pa.Table) -> tuple[pa.Table, Int64s]:
 
 
 def time_axis(counted: Counted, every: float) -> pa.Table:
-    """Per bucket of time: at, exchanges, errors, resent (exchanges of which bytes were sent again before they were
-    acknowledged), and for each of OWNERS its milliseconds; buckets without exchanges have no row. `counted`: rows of
+    """Per bucket of time: at, exchanges, errors, resent (exchanges whose bytes were sent again before they were
+    acknowledged), and for each of OWNERS its milliseconds. Buckets without exchanges have no row. `counted`: rows of
     `moments`."""
     found, bucket, width = counted.by_time(every)
     return with_columns(found, {"at": instants(bucket * width)}).select(["at", *counted.sums])
