@@ -1,4 +1,4 @@
-"""The account: what happened, in order of time. Findings that are one incident are told as one, with its consequences.
+"""The account: what happened, in order of time. Findings that are one incident are one line, with its consequences.
 
 A pure function over rows of `findings`, wherever these come from.
 """
@@ -95,7 +95,8 @@ def uneventful(row: Mapping[str, Any]) -> bool:
 
 
 def _heads(row: Mapping[str, Any]) -> tuple[int, datetime, int]:
-    """What sets things off, then what heads certain kinds, then consequences; then the first, then the worst."""
+    """The sort key: triggers first, then findings that head certain kinds, then consequences; then the first, then the
+    worst."""
     kind = KINDS.get(row["id"]) if row["severity"] != INFO else None
     rank = 2 if kind is None else 0 if kind.starts else 1 if kind.heads else 2
     return rank, row["first_at"] or NEVER, SEVERITIES.index(row["severity"])

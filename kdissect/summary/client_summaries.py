@@ -1,4 +1,5 @@
-"""What each client's exchanges came to: errors, the slowest, time lost. Clients in trouble come first, brokers last."""
+"""The totals of each client's exchanges: errors, the slowest, time lost. Clients in trouble come first, brokers
+last."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ class Tally:
 
 
 def waited(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which rows of `exchanges` waited for something other than the broker's work, or may have."""
+    """Flags of rows of `exchanges`: True if one waited for something other than the broker's work, or may have."""
     hold, api = encoded(batch.column("hold")), encoded(batch.column("api"))
     return _among(hold, WAITING) | (_among(hold, (None, "unknown")) & _among(api, FETCHING))
 
@@ -50,7 +51,7 @@ def waited(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
 def _among(
     column: tuple[Int64s, list[Any]], values: Collection[str | None]
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which texts of a column, as `encoded` gives it, are one of these."""
+    """Flags of texts of a column, as `encoded` gives it: True for one of these values."""
     codes, texts = column
     return np.array([text in values for text in (*texts, None)])[codes]
 

@@ -1,4 +1,4 @@
-"""Exchanges counted by integers: what `gathering` says of them, where nobody makes rows that could be shown."""
+"""Exchanges counted by integers: the figures of `gathering`, where no caller makes rows that could be shown."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ assert tuple(map(api_name, FETCHES)) == FETCHING
 
 
 def counted(batch: pa.RecordBatch, keys: tuple[str, ...], memory: Lender) -> tuple[Iterator[Counted], Reals]:
-    """Exchanges with the columns of `readers.FIRST_SCREEN_COUNTS` by the columns `keys` of the table, the last of them
-    `api_version`, `status`, `error` and `hold`, in the order of `joint_codes.combined`; and of each what it took
-    without waiting, NaN where it waited or is unknown. What is not kept of it lies in lent `memory`."""
+    """Exchanges with the columns of `readers.FIRST_SCREEN_COUNTS`, by the columns `keys` of the table. The last of
+    these are `api_version`, `status`, `error` and `hold`, in the order of `joint_codes.combined`. Of each exchange also
+    its time without waiting, NaN where it waited or is unknown. Arrays that are not kept lie in lent `memory`."""
     rows = batch.num_rows
     columns = {name: _codes(batch, name) for name in dict.fromkeys(keys)}
     first, version, status, error, hold = (columns[name][0] for name in (keys[0], *keys[-4:]))
@@ -90,10 +90,10 @@ def _grouped(
     first: Int64s, version: Int64s, status: Int64s, error: Int64s, hold: Int64s, api: Int64s, latency: Reals,
     queued: Reals, waits: Flags, own: Reals, codes: Int64s, table: Int64s, found: Int64s, most: Reals,
 ) -> Scalar:  # fmt: skip
-    """Groups of rows with the same five columns, in order of appearance: the group of each into `codes`, and of each
-    group its first row, its rows, those of known latency and the slowest one into `found`, and how slow that one was
-    into `most`. `own`: what each row took without waiting; `waits` by hold, null last: did, or may have as a fetch.
-    Returns how many groups there are."""
+    """Groups of rows with the same five columns, in order of appearance. The group of each row goes into `codes`. Of
+    each group its first row, its rows, those of known latency and the slowest one go into `found`, and how slow that
+    one was into `most`. `own`: what each row took without waiting; `waits` by hold, null last: did, or may have as a
+    fetch. Returns how many groups there are."""
     mask, count, last = table.size - 1, np.int64(0), np.int64(0)
     holds = waits.shape[0] - 1
     for i in range(codes.size):

@@ -45,8 +45,8 @@ def joint(columns: Sequence[Int64s]) -> tuple[Int64s, Int64s]:
 
 
 class Counted(NamedTuple):
-    """What exchanges with the same values have in common: how many they are, the latencies that are known, and of those
-    that did not wait because they were asked to the slowest, the first of several: its milliseconds and its row."""
+    """The counts of exchanges with the same values: how many they are, and the latencies that are known. Of those that
+    did not wait because they were asked to also the slowest, the first of several: its milliseconds and its row."""
 
     values: tuple[Any, ...]
     exchanges: int
@@ -97,8 +97,8 @@ def combined(columns: Int64s) -> tuple[Int64s, Int64s]:
 
 
 def in_rank(columns: Int64s) -> list[int]:
-    """The distinct columns of a matrix [m, n] in the order of its first row, then of the second, and so on, where a
-    value comes before those that stand behind it."""
+    """The distinct columns of a matrix [m, n] in the order of its first row, then of the second, and so on. A value
+    comes before those that stand behind it."""
     ranks: list[dict[int, int]] = [{} for _ in columns]
     rows = columns.T.tolist()
     places = [[rank.setdefault(value, len(rank)) for rank, value in zip(ranks, row, strict=True)] for row in rows]

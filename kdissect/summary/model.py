@@ -1,4 +1,4 @@
-"""What the first screen holds: frozen dataclasses, a docstring under each field that its name does not explain."""
+"""The content of the first screen: frozen dataclasses, a docstring under each field that its name does not explain."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LatencyLine(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ErrorLine:
-    """One error of one API (or of whatever the latency block is grouped by)."""
+    """One error of one API (or of another group of the latency block)."""
 
     error: str
     name: str
@@ -85,7 +85,7 @@ class BrokerLine(NamedTuple):
 
 
 class TopicLine(NamedTuple):
-    """One topic: who writes and reads it. What brokers fetch from each other does not count."""
+    """One topic: who writes and reads it. Fetches between brokers do not count."""
 
     topic: str
     """Its name, or its id where no name is known."""
@@ -104,7 +104,7 @@ class TopicLine(NamedTuple):
 
 
 class DeliveryLine(NamedTuple):
-    """What the record batches of one topic waited for on their way to one reader; followers have no line."""
+    """The waits of the record batches of one topic on their way to one reader; followers have no line."""
 
     topic: str | None
     """Its name, or its id where no name is known."""
@@ -199,7 +199,7 @@ class Summary:
 
     @property
     def judged(self) -> int:
-        """Exchanges of which it is known whether they failed."""
+        """Exchanges that are known to have failed or not."""
         return sum(line.judged for line in self.latencies)
 
     @property
@@ -213,7 +213,7 @@ class Summary:
         return f"{connection[: self.id_digits]}:{ordinal}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as nested dicts and lists."""
+        """The summary as nested dicts and lists."""
         return {name: _plain(value) for name, value in dataclasses.asdict(self).items()}
 
 

@@ -15,7 +15,7 @@ BUCKETS = 4096
 
 
 class Buckets:
-    """Counts and largest durations by bucket of time. What comes out does not depend on the order of the rows."""
+    """Counts and largest durations by bucket of time. The result does not depend on the order of the rows."""
 
     def __init__(self) -> None:
         self.width = FIRST_WIDTH

@@ -42,7 +42,7 @@ READS = {
 
 
 class TopicTraffic:
-    """Adds up bytes of record batches, and keeps the last lag that each reader was told."""
+    """Adds up bytes of record batches, and keeps the last lag of each reader."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -76,7 +76,7 @@ class TopicTraffic:
         self._add(_summed(found))
 
     def _count(self, name: str, rows: pa.Table, owners: pa.Table | None) -> None:
-        """Add up rows; those whose request is told in a later part (it waits for followers' fetches) are kept."""
+        """Add up rows; those whose request comes in a later part (it waits for followers' fetches) are kept."""
         if owners is None or not owners.num_rows:
             at = np.full(rows.num_rows, -1)
             owners = SCHEMAS[OWNERS[name]].empty_table()
@@ -112,7 +112,7 @@ class TopicTraffic:
 
     def lines(self) -> list[TopicLine] | None:
         """A line for each topic that a client writes or reads, those with most bytes first; None where there are more
-        than can be counted. What brokers read from each other is left out."""
+        than can be counted. Fetches between brokers are left out."""
         if self._full:
             return None
         of: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -130,7 +130,7 @@ class TopicTraffic:
 
 
 def _summed(rows: Int64s) -> Int64s:
-    """A row for each client, topic and partition: sums, and the lag that was told last."""
+    """A row for each client, topic and partition: sums, and the last lag."""
     codes, firsts = joint([rows[:, at] for at in (CLIENT, TOPIC, PARTITION)])
     made = rows[firsts]
     for at in (WRITTEN, READ):

@@ -1,7 +1,7 @@
-"""Problems by kind, apart from those that nothing is wrong with: answers to requests from before the capture, the rest
-of a frame that had begun before it, what a broker pads down-converted records with.
+"""Problems by kind, apart from those that nothing is wrong with. These are answers to requests from before the capture,
+the rest of a frame that started before it, and a broker's padding of down-converted records.
 
-What a late start explains is told from what was lost by the connection: its opening was not captured, no byte of it is
+The connection distinguishes the effects of a late start from losses: its opening was not captured, no byte of it is
 missing, and requests of it were captured too. Answers keep the order of requests, so one without a request answers what
 was asked before.
 """
@@ -64,7 +64,7 @@ class Troubles:
             self._begun.append(rows.set_column(0, "connection_id", rows["connection_id"].cast(pa.string())))
 
     def finish(self, cut: bool) -> tuple[list[ProblemLine], list[ProblemLine]]:
-        """What is not right, and what is explained; each the most frequent kind first. `cut`: packets were cut, so
+        """The problems, and those that are explained; each the most frequent kind first. `cut`: packets were cut, so
         requests may be missing without a byte being missing."""
         if self._late:
             late = pa.concat_tables(self._late, promote_options="permissive")
@@ -75,7 +75,7 @@ class Troubles:
         return self._wrong.lines(), self._right.lines()
 
     def _explained(self, late: pa.Table, cut: bool) -> pa.Array:
-        """Connections that began before the capture, of which nothing is missing and more than orphans was captured."""
+        """Connections that began before the capture, miss nothing, and have more than orphans in it."""
         if cut or not self._begun:
             return pa.array([], pa.string())
         begun = pa.concat_tables(self._begun)
