@@ -95,7 +95,7 @@ class LiveSender:
         self._send_metrics()
 
     def _parts(self) -> Iterator[dict[str, pa.Table]]:
-        """What is in the queue, until the end."""
+        """The parts in the queue, until the end."""
         while not self._stopped:
             try:
                 yield self._queue.get(timeout=LOOK_S)
@@ -109,7 +109,7 @@ class LiveSender:
             self._deliver(partial(self._receiver.take_metrics, metrics))
 
     def _deliver(self, send: Callable[[], None]) -> bool:
-        """Whether the receiver took it. The first failure is told."""
+        """Whether the receiver took it. The first failure is reported."""
         if self._stopped:
             return False
         try:

@@ -1,4 +1,4 @@
-"""What exchanges are to OpenTelemetry: their operation, destination and error.
+"""The attributes of exchanges for OpenTelemetry: their operation, destination and error.
 
 Rules: semantic conventions for messaging (operation names and types), for Kafka (`error.type` is Kafka's name of the
 error). A destination stands only where an exchange is about one topic.

@@ -45,7 +45,7 @@ NO_ROWS = pa.table({})
 
 
 class Sent(NamedTuple):
-    """What a receiver took."""
+    """The number of exchanges, spans and requests that a receiver accepted."""
 
     exchanges: int
     spans: int
@@ -122,7 +122,7 @@ def _read(capture: Capture, where: str | None, links: bool) -> tuple[Iterator[di
 
 def together(parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[dict[str, pa.Table]]:
     """The tables again, ROWS of `exchanges` at most at a time, with the rows of the other tables that belong to them.
-    What belongs to an exchange may come in an earlier part than the exchange, not in a later one."""
+    Rows that belong to an exchange may come in an earlier part than the exchange, not in a later one."""
     held: dict[str, pa.Table] = {}
     for part in parts:
         for name in READ:

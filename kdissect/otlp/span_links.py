@@ -1,4 +1,4 @@
-"""What joins spans of different traces: contexts in record headers, and deliveries.
+"""The links between spans of different traces: contexts in record headers, and deliveries.
 
 - A Produce request all of whose records have one context is a span of that trace, below the application's span. Else it
   links to the contexts of its records.
@@ -45,7 +45,7 @@ class Context(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """What one exchange is joined with."""
+    """The links of one exchange."""
 
     parent: Context | None
     links: list[tuple[Context, dict[str, Any]]]
@@ -103,7 +103,7 @@ class SpanLinks:
         return Context(trace_id(exchange_id) if adopted is None else adopted.trace, span_id(exchange_id))
 
     def of(self, exchanges: pa.Table) -> dict[int, Joined]:
-        """What rows of `exchanges` are joined with, by row; rows without any are left out."""
+        """The links of rows of `exchanges`, by row; rows without any are left out."""
         found: dict[int, Joined] = {}
         keys = keys_of(exchanges)
         for row, one in _rows_of(self._contexts, "produce_exchange_id", keys):
