@@ -74,7 +74,7 @@ class Messages:
             yield kind, body
 
     def forget(self) -> None:
-        """A record of the handshake was lost: begin anew with the next one."""
+        """A record of the handshake was lost: start again with the next one."""
         self._buffer.clear()
         self._skip = 0
 
@@ -103,7 +103,7 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class ClientHello:
-    """What the client asks for."""
+    """The client's offer."""
 
     random: bytes
     session_id: bytes
@@ -113,7 +113,7 @@ class ClientHello:
 
 @dataclass(frozen=True, slots=True)
 class ServerHello:
-    """What the server chose. `retry`: it asks for another ClientHello."""
+    """The server's choice. `retry`: it asks for another ClientHello."""
 
     random: bytes
     session_id: bytes

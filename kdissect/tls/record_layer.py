@@ -1,8 +1,8 @@
 """One direction of a TLS connection, cut into records (RFC 8446, section 5; RFC 5246, section 6.2).
 
 A record is five bytes (type, version, length) and that many more. It arrives when its last byte does. Bytes missing
-inside a record cost that record alone, because its length says where the next one begins; a hole that swallows a
-record's beginning ends the reading, for the number of the next record, which its key needs, is not known any more.
+inside a record cost that record alone, because its length says where the next one begins. A hole that swallows a
+record's beginning ends the reading: the number of the next record, which its key needs, is not known any more.
 """
 
 from __future__ import annotations

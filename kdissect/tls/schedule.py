@@ -19,7 +19,7 @@ EXPLICIT = 8
 
 
 class Aead(Protocol):
-    """What `cryptography` calls authenticated encryption."""
+    """Authenticated encryption, as `cryptography` names its methods."""
 
     def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes:
         """The plaintext; raises InvalidTag."""
@@ -38,7 +38,7 @@ class Suite:
 
 
 def _aead(kind: str, **options: int) -> Callable[[bytes], Aead]:
-    """What makes an AEAD of a key. `cryptography` takes longer to load than most captures to read."""
+    """The class that makes an AEAD of a key. `cryptography` takes longer to load than most captures to read."""
 
     def make(key: bytes) -> Aead:
         from cryptography.hazmat.primitives.ciphers import aead

@@ -4,12 +4,12 @@ Rules:
 
 - Keys come from the key log, by the client's random. A TLS 1.2 session that is resumed and has no line of its own uses
   the master secret of the session that it names, by session id or ticket.
-- A direction is readable from its ChangeCipherSpec on (TLS 1.2) or from ServerHello on (TLS 1.3: first with the
-  handshake's keys, behind Finished with the application's, after each KeyUpdate with the next ones). Records that were
+- A direction is readable from its ChangeCipherSpec on (TLS 1.2) or from ServerHello on (TLS 1.3). The keys of TLS 1.3
+  are first the handshake's, behind Finished the application's, after each KeyUpdate the next ones. Records that were
   captured before the hello which they need wait for it, up to WAITING bytes.
 - A record that its key does not open is tried with the direction's next key, as the message that changed it may have
   been lost. When that fails too, or records cannot be told apart any more, the direction ends.
-- A record with bytes missing costs its plaintext alone: its length is told, as bytes that were lost.
+- A record with bytes missing costs its plaintext alone: its length is reported, as bytes that were lost.
 """
 
 from __future__ import annotations
