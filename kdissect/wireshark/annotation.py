@@ -23,7 +23,7 @@ from kdissect.wireshark import verdicts
 
 
 class Capture(Protocol):
-    """What is needed of what `kdissect.open` returns."""
+    """The part of `kdissect.open`'s result that is needed here."""
 
     def not_input(self, target: object) -> None:
         """Raises UsageError where `target` is a path of a file that is read."""
@@ -37,16 +37,16 @@ class Capture(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Annotated:
-    """What was written, and the ids of the findings that comments name."""
+    """The comments that were written, and the ids of the findings that they name."""
 
     written: Commented
     findings: list[str]
 
 
 def annotate(capture: Capture, target: str | Path | BinaryIO, macros: str | Path | None = None) -> Annotated:
-    """Write a copy of one capture, as pcapng, whose packets carry a comment for each message that they complete: the
-    exchange's id, its latency by whose time, its hold, its error, findings. `macros`: a file of display filter macros
-    for them.
+    """Write a copy of one capture, as pcapng, whose packets carry a comment for each message that they complete. It has
+    the exchange's id, its latency by whose time, its hold, its error, findings. `macros`: a file of display filter
+    macros for them.
 
     Raises UsageError for several captures and for pipes, CaptureError, OutputError.
     """

@@ -1,7 +1,7 @@
 """Where the plugin goes: the personal folder of Lua plugins, as `tshark -G folders` names it.
 
 Wireshark reads every `.lua` file of that folder when it starts. Since 4.4 it loads no scripts of a user when it runs as
-root; it says so nowhere.
+root, without a message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What kdissect concludes of each exchange, as comments on the packets that complete its messages.
+"""The verdicts of kdissect on each exchange, as comments on the packets that complete its messages.
 
 A comment holds words of kdissect's and Kafka's alone, nothing that a peer could have written: ids, API names, figures,
 error names, the ids of findings. Each part ends with a semicolon, so that display filters find it whole:
