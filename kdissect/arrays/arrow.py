@@ -274,7 +274,7 @@ class Room:
         self._rows: Int64s = np.empty((0, width), np.int64)
 
     def behind(self, parts: Sequence[Int64s], more: int) -> Int64s:
-        """The rows of these parts, with room for `more` behind them. Whatever else was made here is gone."""
+        """The rows of these parts, with room for `more` behind them. All other arrays that were made here are gone."""
         rows, room = in_one_piece(parts), self._rows
         count = len(rows)
         begin = _place(rows, room) if rows.base is room else -1
@@ -302,7 +302,7 @@ def in_one_piece(parts: Sequence[Int64s]) -> Int64s:
 
 
 def _place(rows: Int64s, memory: npt.NDArray[Any]) -> int:
-    """Which row of a matrix some of its rows begin with."""
+    """The row of a matrix that some of its rows begin with."""
     return int((rows.ctypes.data - memory.ctypes.data) // (memory.itemsize * memory.shape[1]))
 
 

@@ -1,6 +1,6 @@
-"""Rows as numpy columns: what analyses work on where nobody looks at the rows themselves.
+"""Rows as numpy columns, for analyses whose caller does not look at the rows themselves.
 
-Whoever reads columns with `kdissect.arrays.arrow` (`ints`, `times`, `reals`, `Coder.column`) may be given these instead
+A reader of columns with `kdissect.arrays.arrow` (`ints`, `times`, `reals`, `Coder.column`) may be given these instead
 of an Arrow table, and takes the columns as they are. Integers, flags and microseconds are int64 with NULL where null,
 numbers float64 with NaN, texts `Texts`.
 """
@@ -125,7 +125,7 @@ class Codes:
 
     def recoded(self, name: str, values: Sequence[str | None], lasting: LastingCodes) -> Codes:
         """The same rows with other texts in a column of texts, one in place of each, by the codes that they have among
-        `lasting`. What shares memory with a column of a matrix is not to be used any more."""
+        `lasting`. A column that shares memory with a column of a matrix is not to be used any more."""
         column = self.columns[name]
         assert isinstance(column, Texts)
         codes = lasting.taken_over(values)

@@ -1,7 +1,7 @@
 """Dictionary-encoded Arrow columns that can be put together safely.
 
 Arrow translates the codes of every row when it makes one dictionary of several, also those under nulls and also into an
-empty dictionary: what lies there is read as a place in memory. So a null's code must be 0, and parts without a
+empty dictionary. The code under a null is read as a place in memory. So a null's code must be 0, and parts without a
 dictionary must not take part.
 """
 
@@ -61,7 +61,7 @@ def repeated(text: pa.StringScalar, rows: int) -> pa.Array:
 
 
 def no_values(rows: int, kind: pa.DataType) -> pa.Array:
-    """So many nulls of a type, which several columns may share: memory for them is as dear as for values."""
+    """So many nulls of a type, which several columns may share: memory for them is as expensive as for values."""
     if rows > SHARED:
         return pa.nulls(rows, kind)
     found = _none.get(kind)

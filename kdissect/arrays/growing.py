@@ -40,7 +40,7 @@ def read(column: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def runs(numbers: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Begin and end of each stretch of equal numbers, of which none is below 0."""
+    """Begin and end of each stretch of equal numbers, all of at least 0."""
     return pairwise(np.flatnonzero(np.diff(numbers, prepend=-1, append=-1)).tolist())
 
 

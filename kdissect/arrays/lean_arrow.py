@@ -1,7 +1,7 @@
 """Arrow without the libraries that it loads although a command does not need them.
 
-pyarrow imports pandas, where it is installed, the first time that it makes an array, and its datasets with all file
-systems and TLS the first time that it groups rows. This takes longer than to read a small capture. pyarrow works
+pyarrow imports pandas, where it is installed, the first time that it makes an array. It imports its datasets with all
+file systems and TLS the first time that it groups rows. This takes longer than to read a small capture. pyarrow works
 without both: it asks once whether each is there. `load_arrow_alone` makes it ask, and lets both imports fail meanwhile.
 """
 

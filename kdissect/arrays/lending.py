@@ -1,4 +1,4 @@
-"""Arrays in memory that is used again once nobody holds any of it: fresh memory costs more than to write to it."""
+"""Arrays in memory that is used again once no caller holds any of it: fresh memory costs more than to write to it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SPARE = 2
 
 
 class Lender:
-    """Lends memory for several arrays at a time, of which any may be kept for as long as it is wanted."""
+    """Lends memory for several arrays at a time; each may be kept for as long as it is wanted."""
 
     def __init__(self) -> None:
         self._free: list[npt.NDArray[np.uint8]] = []
 
     def arrays(self, wanted: Sequence[tuple[tuple[int, ...], npt.DTypeLike]]) -> list[npt.NDArray[Any]]:
-        """An array of each shape and type, with whatever is in it, in one piece of memory."""
+        """An array of each shape and type, not initialised, in one piece of memory."""
         sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
         starts, total = [], 0
         for size in sizes:

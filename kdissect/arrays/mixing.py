@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 
 def mixed(*columns: npt.NDArray[np.int64], seed: int = 0) -> npt.NDArray[np.uint64]:
-    """A number of 64 bits for each row, the same for the same values: splitmix64's step a column, in which every bit of
+    """A number of 64 bits for each row, the same for the same values: splitmix64's step a column. In it every bit of
     the input reaches every bit of the result."""
     found = np.full(len(columns[0]), seed, np.uint64)
     for column in columns:
