@@ -1,6 +1,6 @@
 """A run whose rows go through the analysis: sessions, holds, share sessions and findings join what was on the wire.
 
-What was asked for decides: where nothing of it concerns the analysis, nothing more is read or worked on.
+The columns that the caller asks for decide: where none of them needs the analysis, nothing more is read or computed.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class AnalysedRun:
     """One pass over captures for the tables asked for (name -> columns), analysed where they have to be.
 
     `whole`, `parts` or `settled` may be called, once. `inputs`: what is read instead of the captures' files. `where`:
-    of a table only rows for which this holds are wanted; others are dropped as early as that can be told, and whoever
-    asked filters what is left.
+    of a table only rows for which this holds are wanted. Others are dropped as early as the condition can be evaluated,
+    and the caller filters the remaining rows.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class AnalysedRun:
     def narrow(
         self, tables: Mapping[str, Collection[str]], summed: Mapping[str, Collection[str]] | None = None
     ) -> None:
-        """From here on only these of the columns asked for are read, and findings are looked for in what was given:
-        what nobody reads any more is not made. For `parts`. `summed`: what else is read for sums of topics. Where that
-        is all that is read of fetches, produces and their partitions, they come as `Codes`, and what they say of topics
-        as `sums`; one part more has what was not given of them as tables by then. Exchanges of which `tables` reads no
-        ids have only the keys by which rows are joined."""
+        """From here on only these of the columns asked for are read, and findings are looked for in the rows so far:
+        columns without a reader are not made. For `parts`. `summed`: what else is read for sums of topics. If the
+        caller needs no other columns of fetches, produces and their partitions, their rows come as `Codes`, and
+        per-topic totals as `sums`. One part more has the rows that were still buffered as tables. If `tables` reads no
+        ids of exchanges, these have only the keys by which rows are joined."""
         self.stage.findings_end()
         read: dict[str, set[str]] = {}
         for name, columns in (*tables.items(), *(summed or {}).items(), *self.stage.tables.items()):
@@ -219,7 +219,7 @@ class AnalysedRun:
         yield finished(self.stage, self.clock)
 
     def settled_lots(self, spool: Spool) -> Iterator[Lot]:
-        """What `settled` works on."""
+        """The lots that `settled` works on."""
         for aside in [pieces.aside(spool, mark) for pieces, mark in self._lots()]:
             self.clock.at(timings.TABLES)
             unresolved = {name: [spool.get(place)] for name, place in aside.tables.items()}
@@ -227,8 +227,8 @@ class AnalysedRun:
             yield self._lot(_resolved(self.builder, unresolved), messages, aside.mark)
 
     def as_read(self) -> Iterator[tuple[dict[str, pa.Table], int]]:
-        """What `settled` gives, at once, with the names that are known by now, and before which instant (microseconds)
-        no row of a later part has its request's first byte.
+        """The parts of `settled`, at once, with the names that are known by now. With each comes the instant
+        (microseconds) before which no row of a later part has its request's first byte.
 
         Raises LateNames as soon as messages say something else of what was given: then `settled` of another run tells.
         """
@@ -238,7 +238,8 @@ class AnalysedRun:
         yield working.finish(), NO_WATERMARK
 
     def lots_as_read(self) -> Iterator[Lot]:
-        """What `as_read` works on. Raises LateNames as soon as messages say something else of what was given."""
+        """The lots that `as_read` works on. Raises LateNames as soon as messages say something else of what was
+        given."""
         self.builder.note_names()
         for pieces, mark in self._lots():
             self.clock.at(timings.TABLES)
@@ -284,8 +285,8 @@ class AnalysedRun:
         named: Sequence[NamedFetches] = (),
         last: bool = False,
     ) -> dict[str, pa.Table]:
-        """What is settled by further rows, resolved; none that comes later is earlier than `mark` (microseconds).
-        `named`, `last`: see `Stage.feed`."""
+        """The rows, resolved, that are settled by further rows; none that comes later is earlier than `mark`
+        (microseconds). `named`, `last`: see `Stage.feed`."""
         lot = self._lot({**made}, messages, mark)
         return worked(self.stage, self.clock, lot, named, last)
 
@@ -320,7 +321,7 @@ def worked(
 
 
 def finished(stage: Stages, clock: Timings) -> dict[str, pa.Table]:
-    """What is settled once there are no more lots."""
+    """The rows that are settled once there are no more lots."""
     clock.at(timings.ANALYSIS)
     last = dict(stage.finish())
     clock.at(timings.REST)
@@ -339,8 +340,8 @@ class Working:
         self._flight = InFlight()
 
     def feed(self, lot: Lot) -> tuple[dict[str, pa.Table], int]:
-        """What is settled by a lot, and before which instant (microseconds) no row of a later one has its request's
-        first byte. Raises LateNames where it says something else of what was given."""
+        """The rows that are settled by a lot, and the instant (microseconds) before which no row of a later one has its
+        request's first byte. Raises LateNames where the lot has other names for rows that were returned before."""
         offered = lot.tables.get("api_versions")
         told: dict[tuple[str | None, str], bool] = {}
         for cluster, part in [] if offered is None else split_by_cluster({"api_versions": offered}):
@@ -357,7 +358,7 @@ class Working:
         return out, min(lot.mark, self._flight.earliest)
 
     def finish(self) -> dict[str, pa.Table]:
-        """What is settled once there are no more lots."""
+        """The rows that are settled once there are no more lots."""
         return finished(self._stage, self._clock)
 
 
@@ -451,7 +452,7 @@ class Pieces:
         return found, named
 
     def sums(self) -> list[Sums]:
-        """What the rows say of topics, with the names that are known. The rows are not kept."""
+        """The per-topic totals of the rows, with the names that are known. The rows are not kept."""
         topics = self.books.builder.topics
         names = topics.names() if TRAFFIC in self.rows else {}
         pieces = self.rows.pop(TRAFFIC, ())

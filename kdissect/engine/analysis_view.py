@@ -69,9 +69,9 @@ class Analysis:
         return with_slots(tables["fetches"], tables["fetch_sessions"], slots)
 
     def with_fetching(self, max_wait_ms: int | None = None, min_bytes: int | None = None) -> pa.Table:
-        """How many fetches and empty answers there would have been with another fetch.max.wait.ms and fetch.min.bytes,
-        and how much later records would have come: a row for each consumer and broker
-        (`other_settings.with_fetching`). Raises UsageError below 0."""
+        """The fetches and empty answers with another fetch.max.wait.ms and fetch.min.bytes, and how much later records
+        would have come. A row for each consumer and broker (`other_settings.with_fetching`). Raises UsageError below
+        0."""
         from kdissect.analysis.other_settings import with_fetching
 
         if min(max_wait_ms or 0, min_bytes or 0) < 0:
@@ -285,7 +285,7 @@ class Analysis:
 
 
 def _latency_tables(columns: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """What `latency` reads for groups by these columns: holds and topics only where they make a group."""
+    """The tables that `latency` reads for groups by these columns: holds and topics only where they make a group."""
     tables = dict(readers.LATENCY.tables)
     if "hold" not in columns:
         tables["exchanges"] = tuple(name for name in tables["exchanges"] if name != "hold")

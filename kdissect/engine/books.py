@@ -1,4 +1,5 @@
-"""What a pass over captures fills: connections, problems and measures, and the rows of tables that are under way."""
+"""The state that a pass over captures fills: connections, problems and measures, and the rows of tables that are under
+way."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 class Books:
     """The books for `tables` (name -> columns, None: all) and maybe one type of `messages`.
 
-    `beside`: paths of further messages that are wanted, for whoever works on the rows. `builder` makes rows and
-    resolves them; `ledger` has connections and problems; `quality` the measures of captures that were read.
+    `beside`: paths of further messages that are wanted, for the reader of the rows. `builder` makes rows and resolves
+    them; `ledger` has connections and problems; `quality` the measures of captures that were read.
     """
 
     def __init__(
@@ -57,8 +58,7 @@ class Books:
         self, columns: Mapping[str, Sequence[str]], messages: Kind | None, beside: Mapping[Kind, frozenset[str]],
         gathering: Mapping[str, Sequence[str]] | None = None,
     ) -> Decoder:  # fmt: skip
-        """What decodes for these columns of tables, what is gathered for the columns `gathering`, and what else is
-        wanted."""
+        """The decoder for these columns of tables, the columns `gathering` and the other messages that are wanted."""
         found: dict[Kind, frozenset[str] | None] = dict(gathered(gathering or {}))
         for message, paths in wanted(columns, columns).items():
             found[message] = (found.get(message) or frozenset()) | paths
@@ -83,8 +83,8 @@ class Books:
         return self.wishes.decoder
 
     def spare(self) -> None:
-        """Leave partitions of Produce alone for as long as no message told how many replicas they have: then nothing is
-        told of them; and read aside what need not be decoded. For rows as codes."""
+        """Leave partitions of Produce alone for as long as no message has their number of replicas: no row of them is
+        made until then. Messages that need not be decoded are read aside. For rows as codes."""
         columns = {name: read for name, read in self.builder.columns.items() if name != "produce_partitions"}
         self.wishes.aside = True
         self.wishes.sparing = Sparing(self._decoder(columns, self.wishes.type, self.wishes.beside), REPLICATED)
@@ -131,7 +131,7 @@ class Books:
         return made
 
     def pieces_at_the_end(self) -> Iterator[tuple[str, pa.Table]]:
-        """What `finish` gives, not resolved yet, in pieces: for whoever does not need a table whole."""
+        """The tables of `finish`, not resolved yet, in pieces: for a caller that does not need a table whole."""
         self._note_limits()
         self.settings.timings.at(TABLES)
         for name, table in self.builder.pieces_at_the_end(self.ledger.problems(), self.quality):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Capture(CaptureTables):
-    """One or more captures, opened but not read. Every method reads them anew (standard input can be read only once).
+    """One or more captures, opened but not read. Every method reads them again (standard input can be read only once).
 
     Made by `kdissect.open`. A table has the same name, columns and values here, on the command line, in Parquet and in
     Spark; see `kdissect.tables.declaration`.
@@ -47,7 +47,7 @@ class Capture(CaptureTables):
         return f"<Capture {names}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the captures, and how to go on. Nothing is read."""
+        """The view in a notebook: the captures, and how to go on. Nothing is read."""
         from kdissect.engine.display import capture_html
 
         return capture_html(self._captures)
@@ -133,10 +133,10 @@ class Capture(CaptureTables):
         return frozenset(int(one, 16) for one in found)
 
     def redact(self, target: str | Path | BinaryIO, *, names: StandIns | None = None, plain: bool = False) -> Redacted:
-        """Write a copy that can be shown to others: record keys, values and headers, credentials, addresses of clients
-        and everything that is not Kafka are replaced by stand-ins of the same length; with `names`
-        (`kdissect.rewriting.standins`) names of topics, groups, clients, users and hosts too. `plain`: TLS connections
-        that can be decrypted become plain TCP, a packet each with the records that it completes.
+        """Write a copy that can be shown to others. Record keys, values and headers, credentials, addresses of clients
+        and everything that is not Kafka are replaced by stand-ins of the same length. With `names`
+        (`kdissect.rewriting.standins`) names of topics, groups, clients, users and hosts are replaced too. `plain`: TLS
+        connections that can be decrypted become plain TCP, a packet each with the records that it completes.
 
         The same exchanges come out of it, but for their clients' addresses and the ids made of these, and names. Raises
         UsageError for several captures and for pipes, OutputError.
@@ -235,30 +235,31 @@ def open_capture(
 ) -> Capture:
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
 
-    `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes; or times of day,
+    `start`, `end`: leave out packets before and after (ISO 8601, UTC by default; or datetimes; or times of day,
     10:30:00, of the first packet's day). `keylog`: a file with TLS keys (SSLKEYLOGFILE format) to decrypt with; those
     that a pcapng carries are used anyway. `hosts`: files with names of addresses, like /etc/hosts or what `kubectl get
     pods,services,endpoints -o json` prints; names that a pcapng carries come behind them.
 
     `client` (a client id, or `ip` or `ip:port`), `broker` (a node id, or an address), both also by a name in `hosts`,
-    and `topic` (a name), each also several: only these, everywhere. Packets between other addresses are left out before
-    anything else is done with them; which exchanges concern a topic is said in `kdissect.tables.selection`.
+    and `topic` (a name) select traffic. Each may be several: only these are read, everywhere. Packets between other
+    addresses are left out before anything else is done with them; which exchanges concern a topic is said in
+    `kdissect.tables.selection`.
 
     `verify`: decompress record batches, check their checksums and look at every record; what is not right becomes a row
     of `problems`. `follow`: go on reading a file that still grows, a pipe as it comes, or a rotated set in a directory
-    with the files that it gets, until this says True; it is asked some times a second. `progress` is called with bytes
-    read and bytes in all (None where unknown).
+    with the files that it gets. Reading ends when this says True; it is asked some times a second. `progress` is called
+    with bytes read and bytes in all (None where unknown).
 
-    `jobs`: threads to read with; None: as many as there are cores (8 at most), for captures of some size. What comes
-    out, and in which order, does not depend on it. `slow`: seconds from which on findings call a request slow (1).
+    `jobs`: threads to read with; None: as many as there are cores (8 at most), for captures of some size. The rows and
+    their order do not depend on it. `slow`: seconds from which on findings call a request slow (1).
 
-    `memory`: bytes that the process may take, about, for tables and analyses that need all of their rows at once; what
-    does not fit is left out, and told (`Capture.left_out`, a row of `problems`). None: whatever they need. Tables in
-    pieces (`batches`, `ordered`, `save`) and the first screen take flat memory anyway.
+    `memory`: bytes that the process may take, about, for tables and analyses that need all of their rows at once. Rows
+    that do not fit are left out, and reported (`Capture.left_out`, a row of `problems`). None: as many as they need.
+    Tables in pieces (`batches`, `ordered`, `save`) and the first screen take flat memory anyway.
 
-    Raises CaptureError when there is no such capture, or it is none; UsageError for a time that cannot be read, a file
-    that is no key log, a client, broker or topic that nothing can be called, several captures to follow, and `jobs`,
-    `slow` or `memory` that is no number of them.
+    Raises CaptureError when there is no such capture, or it is none; Raises UsageError for a time that cannot be read,
+    a file that is no key log, a client, broker or topic that is no possible name, several captures to follow. Also for
+    `jobs`, `slow` or `memory` that is no number of them.
     """
     if "IPython" in sys.modules:
         from kdissect.engine.display import in_notebooks

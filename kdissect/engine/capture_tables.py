@@ -45,7 +45,7 @@ ORDERED = ("records",)
 
 
 class CaptureTables:
-    """What can be read of one or more captures. Every method reads them anew.
+    """The tables of one or more captures. Every method reads them again.
 
     A table has the same name, columns and values here, on the command line, in Parquet and in Spark; see
     `kdissect.tables.declaration`.
@@ -58,7 +58,7 @@ class CaptureTables:
 
     @property
     def names(self) -> list[str]:
-        """What the `capture` column calls each of them."""
+        """The name of each in the `capture` column."""
         return [capture.name for capture in self._captures]
 
     @property
@@ -135,7 +135,7 @@ class CaptureTables:
         return latencies(self._captures, settings, columns, tables, every, condition)
 
     def session_rows(self, read: Mapping[str, Sequence[str]]) -> tuple[SessionRows, pa.Table]:
-        """What figures of fetch sessions are made of, in flat memory, and the table `share_sessions`; `read`: table ->
+        """The rows for figures of fetch sessions, in flat memory, and the table `share_sessions`; `read`: table ->
         columns that they are made of."""
         from kdissect.engine.flowing_answers import sessions
 
@@ -143,7 +143,7 @@ class CaptureTables:
 
     @property
     def left_out(self) -> list[str]:
-        """What did not fit into `memory` in everything that was read so far, a line each."""
+        """The rows that did not fit into `memory` in all reads so far, a line each."""
         return list(self._settings.limited.notes)
 
     def pandas(
@@ -270,7 +270,7 @@ class CaptureTables:
         """Every message of one API and direction ("request" or "response"), nested as on the wire, a row each.
 
         The columns are those of all versions together; a field that a message's version does not have is null. Bytes
-        that hold another message stand beside it as `<name>_decoded`.
+        that hold another message stand next to it as `<name>_decoded`.
         """
         batches = list(self.message_batches(api, direction))
         return pa.Table.from_batches(batches)
@@ -294,7 +294,7 @@ class CaptureTables:
         return overview(self._captures, self._settings, by)
 
     def not_input(self, target: object) -> None:
-        """Raise UsageError where `target` is a path of a file that is read here, by whatever name."""
+        """Raise UsageError where `target` is a path of a file that is read here, by any name."""
         files = [one.path or one.file for capture in self._captures for one in capture.members]
         distinct(target, [*files, self._keylog])
 

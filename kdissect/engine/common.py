@@ -1,4 +1,4 @@
-"""What captures that were given together have in common, kept for all passes over them."""
+"""The common state of captures that were given together, kept for all passes over them."""
 
 from __future__ import annotations
 

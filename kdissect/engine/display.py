@@ -1,4 +1,4 @@
-"""What notebooks show of captures and tables: small HTML, with everything escaped that comes from a capture."""
+"""The notebook view of captures and tables: small HTML, with everything escaped that comes from a capture."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ CHARACTERS = 60
 
 
 def in_notebooks() -> None:
-    """Where IPython runs, let it show Arrow tables as tables instead of pages of numbers; whoever has set something
-    else for them keeps it."""
+    """Where IPython runs, let it show Arrow tables as tables instead of pages of numbers; a formatter that the user has
+    set for them stays."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is None:

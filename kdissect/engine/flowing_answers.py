@@ -48,8 +48,8 @@ def _found(captures: Sequence[CaptureSet], settings: Settings, names: Names) -> 
 def sessions(
     captures: Sequence[CaptureSet], settings: Settings, read: Mapping[str, Sequence[str]]
 ) -> tuple[SessionRows, pa.Table]:
-    """What figures of fetch sessions are made of, and `share_sessions`; what was not kept is noted. `read`: tables and
-    columns that they read."""
+    """The rows for figures of fetch sessions, and `share_sessions`; rows that were not kept are noted. `read`: tables
+    and columns that they read."""
     return Names(captures, settings).found(lambda names: _sessions(captures, settings, read, names))
 
 

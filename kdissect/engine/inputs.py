@@ -1,4 +1,4 @@
-"""What a run reads: packets of captures in blocks, and their TCP segments.
+"""The input of a run: packets of captures in blocks, and their TCP segments.
 
 A run asks for nothing else of its input than what stands here: so it reads files, and what was gathered from several
 machines, alike.
@@ -28,7 +28,7 @@ class Packets(Reader, Protocol):
 
     @property
     def name(self) -> str:
-        """What the `capture` column says."""
+        """The text of the `capture` column."""
 
     @property
     def members(self) -> list[Member]:
@@ -44,7 +44,7 @@ class Packets(Reader, Protocol):
 
     @property
     def problems(self) -> list[CaptureProblem]:
-        """What was wrong with the files."""
+        """The problems of the files."""
 
     @property
     def secrets(self) -> list[bytes]:
@@ -92,7 +92,7 @@ class Segments(Protocol):
         """No more packets come."""
 
     def finish(self) -> None:
-        """What was counted goes into the capture's problems."""
+        """Moves the counts into the capture's problems."""
 
 
 class Inputs(Protocol):
@@ -102,8 +102,8 @@ class Inputs(Protocol):
         """The captures to read, with their numbers, one after the other."""
 
     def completing(self, harvest: Harvest, completion: Completion) -> AbstractContextManager[None]:
-        """Entered when the connections of a harvest are in the books; left when its exchanges are complete. What is
-        taken out of the harvest on entering is left alone."""
+        """Entered when the connections of a harvest are in the books; left when its exchanges are complete. Exchanges
+        that are taken out of the harvest on entering are left alone."""
 
     def ending(self, dissector: Dissector, segments: Segments) -> None:
         """All packets of a capture were fed and what they completed was taken; what is unfinished is finished next."""
@@ -122,7 +122,7 @@ class CaptureFiles:
             yield number, capture, Scanner(capture, *self._between)
 
     def completing(self, harvest: Harvest, completion: Completion) -> AbstractContextManager[None]:
-        """Nobody else looks."""
+        """No other thread looks."""
         return nullcontext()
 
     def ending(self, dissector: Dissector, segments: Segments) -> None:

@@ -33,7 +33,7 @@ Kind = tuple[int, int]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Rows:
-    """What one part of a run made: unresolved table rows by name, and messages of the type asked for."""
+    """The rows of one part of a run: unresolved table rows by name, and messages of the type asked for."""
 
     tables: dict[str, pa.RecordBatch]
     messages: pa.RecordBatch | None = None
@@ -44,7 +44,7 @@ class Rows:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Wishes:
-    """What is to be made of messages: those of one type for their own sake, and others for whoever works on rows."""
+    """The messages that are wanted: those of one type for their own sake, and others for the reader of the rows."""
 
     decoder: Decoder
     type: Kind | None
@@ -56,8 +56,8 @@ class Wishes:
 
 
 class Strand:
-    """The connections of one capture, or a share of them. Rows go through `builder`, whose connections are
-    `ledger`'s. `walker`: a builder of the same for what is told by bytes of messages, where another thread makes rows.
+    """The connections of one capture, or a share of them. Rows go through `builder`, whose connections are `ledger`'s.
+    `walker`: a builder of the same for rows that need the bytes of messages, where another thread makes rows.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Strand:
         self.view.make_way()
 
     def feed(self, segments: Words, flows: Words, order: Words) -> list[Walked]:
-        """What a block finishes; `order` as for `Dissector.feed`. Another thread makes rows of it, with `made`."""
+        """The harvests of a block; `order` as for `Dissector.feed`. Another thread makes rows of it, with `made`."""
         return self._finished(self.dissector.feed(segments, len(flows), order), flows)
 
     def finish(self, flows: Words) -> list[Walked]:
-        """What is finished because the capture ended, as `feed`."""
+        """The harvests at the end of the capture, as `feed`."""
         return self._finished(self.dissector.finish(), flows)
 
     def made(self, parts: Sequence[Walked], clock: Timings) -> Iterator[Rows]:

@@ -50,7 +50,7 @@ def cores() -> int:
 
 
 class Once(Generic[T]):
-    """Something that whoever comes first does, of all who may, and nobody after that."""
+    """A task that the first of several threads does, and no other thread after that."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         from concurrent.futures import Future
@@ -60,7 +60,7 @@ class Once(Generic[T]):
         self._done: Future[T] = Future()
 
     def do(self) -> None:
-        """Do it, unless it was begun. Raises no error of it but what is meant for this thread: an interrupt."""
+        """Do it, unless it was started. Raises no error of it but what is meant for this thread: an interrupt."""
         if not self._begun.acquire(blocking=False):
             return
         work = self._let_go()
@@ -72,19 +72,19 @@ class Once(Generic[T]):
                 raise
 
     def result(self) -> T:
-        """What comes of it. Raises what it raised."""
+        """The result of it. Raises what it raised."""
         self.do()
         return self._done.result()
 
     def give_up(self) -> None:
-        """Nobody is to begin it any more. Returns when nobody is at it."""
+        """No thread is to start it any more. Returns when no thread is at it."""
         if self._begun.acquire(blocking=False):
             self._let_go()
         else:
             self._done.exception()
 
     def _let_go(self) -> Callable[[], T]:
-        """The work, which is kept no longer: whoever does it may keep this, and their memory would wait for a
+        """The work, which is kept no longer: the thread that does it may keep this, and their memory would wait for a
         collection."""
         work = self._work
         del self._work
@@ -97,9 +97,9 @@ Offer = Callable[[Once[Any]], object]
 
 class Reading:
     """The segment rows of each block of a capture. `offer`: to whom each block is offered, one block ahead, from when
-    `go_on` is called; then the scanner may be used only before that. Nobody has to take it: whoever asks for a block
-    that nobody has begun reads it. `clock`: of whoever asks for the blocks. `order`: puts the rows of a block in the
-    orders in which they are used, as part of reading it."""
+    `go_on` is called; then the scanner may be used only before that. No thread has to take it: a caller that asks for a
+    block that is not being read yet reads it. `clock`: of the caller that asks for the blocks. `order`: puts the rows
+    of a block in the orders in which they are used, as part of reading it."""
 
     def __init__(
         self, capture: Packets, window: Window, scanner: Segments, settings: Settings, offer: Offer | None = None,
@@ -173,7 +173,7 @@ class Reading:
 
 @contextmanager
 def read(capture: Packets, window: Window, scanner: Segments, settings: Settings) -> Iterator[Reading]:
-    """A reading that whoever asks for does alone, or, with more than one thread, beside one of its own."""
+    """A reading that the caller does alone, or, with more than one thread, next to one of its own."""
     if jobs(settings, capture) == 1:
         with Reading(capture, window, scanner, settings) as reading:
             yield reading
@@ -188,9 +188,9 @@ def read(capture: Packets, window: Window, scanner: Segments, settings: Settings
 
 
 class Ahead(Generic[T]):
-    """What an iterator gives, made by a thread of its own: of so many things the first ones are begun before whoever
-    takes them is done with any, each further one when another was done with. Raises what the iterator raised. Whoever
-    waits for the other one does what the iterator offered last."""
+    """The results of an iterator, made by a thread of its own. Of so many things the first ones are started before the
+    caller is done with any, each further one when another was done with. Raises what the iterator raised. A thread that
+    waits for the other one does the thing that the iterator offered last."""
 
     def __init__(self, made: Callable[[Offer], Generator[T, None, None]], begun: int, name: str) -> None:
         self._turns = Semaphore(begun)
@@ -232,7 +232,7 @@ class Ahead(Generic[T]):
         self._ready.put(once)
 
     def _turn(self) -> bool:
-        """Whether to go on, when the next thing may be begun."""
+        """Whether to go on, when the next thing may be started."""
         if not self._turns.acquire(blocking=False):
             if self._offered is not None:
                 self._offered.do()

@@ -4,10 +4,10 @@
     for name, batch in work.rows_of(files): ...                               # rows, resolved, as exchanges complete
     state = work.state()                                                      # bytes; whoever has them goes on
 
-The rows are those of one run over all files: what is unfinished when a file ends (frames, requests that wait, segments
-ahead of a hole, IP fragments) is carried in the state, with its bytes, so that earlier files need not be there any
-more. What a run makes only when the capture has ended (requests that were never answered on connections that stay
-open, tables of whole connections) does not come. TLS is left alone.
+The rows are those of one run over all files. The unfinished part at the end of a file (frames, requests that wait,
+segments ahead of a hole, IP fragments) is carried in the state, with its bytes, so that earlier files need not be there
+any more. Rows that a run makes only when the capture has ended (requests that were never answered on connections that
+stay open, tables of whole connections) do not come. TLS is left alone.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def columns(table: str, named: Sequence[str] | None = None) -> list[str]:
 
 @dataclass(slots=True)
 class _Carried:
-    """What one run leaves to the next."""
+    """The state that one run leaves to the next."""
 
     version: str
     tables: dict[str, list[str]]
@@ -150,7 +150,7 @@ class Continued(Run):
         capture.close()
 
     def state(self) -> bytes:
-        """What is needed to go on, some kilobytes and what is unfinished. Nothing else may be called after it."""
+        """The state needed to go on, some kilobytes and the unfinished part. Nothing else may be called after it."""
         self._dissector.settle()
         rows = self._dissector.renumber()
         carried = _Carried(

@@ -1,4 +1,5 @@
-"""A pass over captures as whoever opened them wants it: a packet is told once, and who was asked for is known."""
+"""A pass over captures with the options of their opener: a packet counts once, and traffic is limited to the clients,
+brokers and topics that were asked for."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class Run(SharedPass):
             self.books.builder.selected = selected(self.books.captures, settings)
 
     def readings(self) -> Iterator[tuple[int, Packets, Segments]]:
-        """What the inputs have, each packet that two interfaces told once."""
+        """The readings of the inputs, with each packet that two interfaces captured once."""
         for number, capture, segments in super().readings():
             yield number, capture, self._settings.common.told(segments)
 

@@ -1,4 +1,4 @@
-"""What to read captures with, and what to leave out: the settings of all passes over what is opened together."""
+"""The settings of all passes over captures that are opened together: how to read them, and what to leave out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ input has. Much fewer take more time: 40,000 a tenth."""
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to leave out (times in ns since the epoch, both inclusive), and what to read with."""
+    """The limits of a pass (times in ns since the epoch, both inclusive), and how to read."""
 
     after: int | None = None
     before: int | None = None

@@ -61,7 +61,7 @@ class Timings:
         """One row a layer: layer, seconds, cpu_seconds, share (of all seconds), ns_per_packet, ns_per_frame, mb_per_s
         (of input), does.
 
-        What cannot be said (no packets, no frames, no time) is null.
+        A value that is unknown (no packets, no frames, no time) is null.
         """
         self.at(self._layer)
         whole = sum(self.seconds)

@@ -1,8 +1,8 @@
 """How much memory the rows of whole tables may take, and what is left out beyond that.
 
-What reading takes is bounded by its own constants (window, streams, half-open connections, decompression). Rows that an
-analysis needs all at once are not: here they are counted as they come. Once they would take more than there is room
-for, later ones are left out, which is told: in `problems`, where that is made in the same pass, and by commands.
+The reader's memory is bounded by its own constants (window, streams, half-open connections, decompression). Rows that
+an analysis needs all at once are not: here they are counted as they come. Once they would take more than there is room
+for, later ones are left out. That is reported in `problems`, where that is made in the same pass, and by commands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def memory_text(memory: int | None) -> str:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Limited:
-    """What analyses of a capture left out, for whoever tells people; one line each."""
+    """The rows that analyses of a capture left out, in words for people; one line each."""
 
     notes: list[str] = field(default_factory=list)
     problems: dict[tuple[str, str], None] = field(default_factory=dict)

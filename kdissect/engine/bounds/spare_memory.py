@@ -1,6 +1,6 @@
 """Memory that is free, back to the system: what a busy second took, the next ones would keep.
 
-Both allocators keep what was freed for whoever asks next, in places of many sizes, and those fill up over hours.
+Both allocators keep freed memory for the next request, in places of many sizes, and those fill up over hours.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ with two threads above all. Twice as much takes 10 MB more, and 27 where there a
 
 
 def frugal() -> None:
-    """Give back memory that is free: block after block of rows comes and goes. Arrow's default allocator keeps up to
-    60 MB more of what went than jemalloc, where its build has that; glibc's, which learns to keep what is freed often,
-    some 20 MB."""
+    """Give back memory that is free: block after block of rows comes and goes. Arrow's default allocator keeps up to 60
+    MB more of freed memory than jemalloc, where its build has that. Glibc's, which learns to keep blocks that are freed
+    often, keeps some 20 MB."""
     with contextlib.suppress(NotImplementedError):
         pa.set_memory_pool(pa.jemalloc_memory_pool())
     with contextlib.suppress(AttributeError, OSError, TypeError):  # other C libraries
@@ -37,7 +37,7 @@ def frugal() -> None:
 
 
 def few_collections() -> None:
-    """What was imported stays, and is not looked through for garbage; whatever else comes is, but not so often."""
+    """Imported objects stay, and are not looked through for garbage; others are, but not so often."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 

@@ -1,1 +1,1 @@
-"""What is taken out of a capture: fewer packets, what may be shown, one exchange explained."""
+"""Extracts of a capture: fewer packets, a copy that may be shown, one exchange explained."""

@@ -25,7 +25,7 @@ NO_PACKETS = np.empty((0, PACKET_COLUMNS), np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Commented:
-    """What was written. `bytes`: captured bytes, without the records' headers."""
+    """The counts of a written copy. `bytes`: captured bytes, without the records' headers."""
 
     packets: int
     bytes: int
@@ -44,8 +44,8 @@ def rereadable(captures: Sequence[CaptureSet]) -> CaptureSet:
 def write_commented(
     captures: Sequence[CaptureSet], settings: Settings, comments: pa.Table, target: str | Path | BinaryIO
 ) -> Commented:
-    """Write one capture to a path (which appears when it is whole) or an open binary file, with `comments` (file:
-    string, frame: int64, comment: string, in any order) on its packets.
+    """Write one capture to a path (which appears when it is whole) or an open binary file. Its packets get `comments`
+    (file: string, frame: int64, comment: string, in any order).
 
     Packets, their times and interfaces are those of the input; a rotated set becomes one file. Of pcapng input every
     block comes along, comments too; a packet without a time gets one where it gets a comment (`insertion_kernels`).

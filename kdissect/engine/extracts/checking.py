@@ -2,9 +2,9 @@
 
 Two judges. A redacted capture is what `redact` makes of itself: addresses already have their stand-ins, texts are
 filler. So the capture is redacted once more into a temporary file, and every packet that differs still says something.
-That judge has the blind spots of `redact`. The other one has none of them: the schema's walker reads all messages,
-whatever is readable outside of them is searched for, and each text is held against what may stay. Names are judged by
-the key file they were replaced with: what is no stand-in of it counts, and names of it are looked for in all bytes.
+That judge has the blind spots of `redact`. The other one has none of them. The schema's walker reads all messages,
+readable text outside of them is searched for, and each text is held against what may stay. Names are judged by the key
+file they were replaced with: what is no stand-in of it counts, and names of it are looked for in all bytes.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ class Readable:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found. `frames`: how many say something; `found`: the first of them; `texts`: all readable texts that
-    are left but for stand-ins, in order of frames; `further`: how many more there are than anybody reads; `names`:
-    whether names were judged; `exact`: whether there is nothing in the file beside the packets (comments, keys) that
-    was not looked at."""
+    """The result of a check. `frames`: how many say something; `found`: the first of them; `texts`: all readable texts
+    that are left but for stand-ins, in order of frames; `further`: how many more there are than anybody reads; `names`:
+    whether names were judged; `exact`: whether the file has nothing next to the packets (comments, keys) that was not
+    looked at."""
 
     packets: int
     frames: int
@@ -209,7 +209,7 @@ def _packets(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDAr
 def _differ(
     before: Bytes, after: Bytes, at: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.bool_]:
-    """Which packets differ: they lie at `at`, one behind the other."""
+    """The packets that differ: they lie at `at`, one behind the other."""
     some = np.flatnonzero(size > 0)
     out = np.zeros(len(at), np.bool_)
     if len(some):
@@ -233,7 +233,7 @@ def _said(before: Bytes, after: Bytes, at: int, size: int) -> str:
 
 
 def _anywhere(names: StandIns, plain: BinaryIO) -> list[Left]:
-    """Names of the key file in whatever bytes of a file, each where it is met first."""
+    """Names of the key file in the bytes of a file, each where it is met first."""
     telling = sorted((name for name in names.pairs if len(name) >= TELLING and name not in names.taken), key=len)
     if not telling:
         return []

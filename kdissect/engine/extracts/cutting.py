@@ -1,7 +1,7 @@
 """`cut`: a smaller capture of one exchange, of connections or a stretch of time.
 
 Two passes where an exchange or a connection is wanted: the first finds it and says which packets it is made of, the
-second copies packet records. Both stream, whatever the size of the input.
+second copies packet records. Both stream, for any size of the input.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CONNECTION = re.compile(r"[0-9a-fA-F]{1,16}")
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a capture that was written holds."""
+    """The counts of a capture that was written."""
 
     packets: int
     bytes: int
@@ -48,7 +48,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What to cut out. At most one of `exchange`, `frame`, `connection`; times in ns, both inclusive."""
+    """The part to cut out. At most one of `exchange`, `frame`, `connection`; times in ns, both inclusive."""
 
     exchange: str | None = None
     frame: int | None = None

@@ -1,9 +1,10 @@
 """The table `deliveries` of a capture of any size: in one pass, in memory that does not grow with the capture.
 
-What deliveries are made of is gathered as columns of integers (`delivery_columns`). Once these are more than GATHERED,
-they go into a temporary file, split by topic and partition into SHARES. When everything was read, one share after the
-other is joined, and the rows are put in order on disk (`sorted_parts`). A share that is larger than the room is split
-again. Of a single partition that is, the first exchanges are joined, and the others are left out, which is reported.
+The rows that deliveries are made of are gathered as columns of integers (`delivery_columns`). Once these are more than
+GATHERED, they go into a temporary file, split by topic and partition into SHARES. When everything was read, one share
+after the other is joined, and the rows are put in order on disk (`sorted_parts`). A share that is larger than the room
+is split again. Of a single partition that is, the first exchanges are joined, and the others are left out, which is
+reported.
 """
 
 from __future__ import annotations
@@ -112,8 +113,8 @@ class _Cut(NamedTuple):
 
 
 class Shares:
-    """What deliveries are made of, on its way to be joined. `open_files` closes the temporary file. `room`: bytes of a
-    share that are joined at a time (None: any number)."""
+    """The rows that deliveries are made of, on their way to be joined. `open_files` closes the temporary file. `room`:
+    bytes of a share that are joined at a time (None: any number)."""
 
     def __init__(self, names: Names, open_files: ExitStack, room: int | None) -> None:
         self._names, self._open_files, self._room = names, open_files, room

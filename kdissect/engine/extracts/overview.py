@@ -38,8 +38,8 @@ Made = TypeVar("Made")
 class Names:
     """Names of brokers and topics for a run over captures, whose rows are counted by them as they come.
 
-    Where a later message tells another name, counting begins anew with those that are known by then, for mostly one
-    message tells all of them; where that happens again, the captures are read for names alone before. A pipe is read
+    Where a later message has another name, counting starts again with those that are known by then, because mostly one
+    message has all of them. Where that happens again, the captures are read for names alone before. A pipe is read
     once: its rows have the names that were known by then.
     """
 
@@ -49,7 +49,7 @@ class Names:
         self._known: AnalysedRun | None = None
 
     def found(self, work: Callable[[Names], Made]) -> Made:
-        """What `work`, which reads by `parts`, makes with the right names."""
+        """The result of `work`, which reads by `parts`, with the right names."""
         with suppress(LateNames):
             return work(self)
         with suppress(LateNames):
@@ -61,8 +61,8 @@ class Names:
         return work(self)
 
     def parts(self, run: AnalysedRun, replicas: bool = False) -> Iterator[dict[str, pa.Table]]:
-        """`AnalysedRun.parts` of what `work` has begun; HELD_BACK rows are read before the first one comes. `replicas`:
-        how many topics have matters too."""
+        """`AnalysedRun.parts` of a run that `work` has started; HELD_BACK rows are read before the first one comes.
+        `replicas`: how many topics have matters too."""
         if self._known is not None:
             run.builder.brokers.merge(self._known.builder.brokers)
             run.builder.topics.merge(self._known.builder.topics)

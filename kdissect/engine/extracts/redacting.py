@@ -1,13 +1,13 @@
 """`redact`: a capture that can be shown to others.
 
-Rules. What is not known to be harmless is blanked. Kept are: times and sizes of all packets; TCP headers with the
-options that say how a connection works; of Kafka connections the frames whose bodies fit their layout, with their
-numbers and the texts that the schema allows (`kdissect.rewriting.frames`); of other frames their headers. Addresses of
+Rules. Bytes that are not known to be harmless are blanked. Kept are: times and sizes of all packets; TCP headers with
+the options that say how a connection works. Of Kafka connections the frames whose bodies fit their layout, with their
+numbers and the texts that the schema allows (`kdissect.rewriting.frames`). Of other frames their headers. Addresses of
 brokers stay, all others get stand-ins.
 
-Three passes: one over the input finds the brokers; one copies packets with everything blanked into the output, and puts
-every finished frame back in its place; one over the output repeats retransmitted bytes and sums TCP checksums. What
-cannot be read again (compressed input) is first written to a temporary file.
+Three passes. One over the input finds the brokers. One copies packets with everything blanked into the output, and puts
+every finished frame back in its place. One over the output repeats retransmitted bytes and sums TCP checksums. An input
+that cannot be read again (compressed) is first written to a temporary file.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ FILE_MASK = (1 << 40) - 1
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
-    """What was written. `lost`: frames that could not be put back, and are blank; `addresses`: how many got
-    stand-ins; `kept`: texts that stayed, by kind; `blanked`: texts and record sets that did not; `configurations`: how
-    often the value of each stayed; `decrypted`: pairs of endpoints whose TLS connections became plain text."""
+    """The counts of a redacted copy. `lost`: frames that could not be put back, and are blank; `addresses`: how many
+    got stand-ins; `kept`: texts that stayed, by kind; `blanked`: texts and record sets that did not; `configurations`:
+    how often the value of each stayed; `decrypted`: pairs of endpoints whose TLS connections became plain text."""
 
     packets: int
     bytes: int

@@ -1,4 +1,4 @@
-"""All readable text of a capture: what messages say, read by the schema's walker, and whatever stands outside of them.
+"""All readable text of a capture: the texts of messages, read by the schema's walker, and those outside of messages.
 
 Every message that can be walked is taken out of a copy of the capture; then what is left of the payloads is searched
 for readable characters. So a text is found whether or not the dissector knows what it is.
@@ -66,7 +66,7 @@ def _walk(capture: CaptureSet, pages: mmap.mmap, out: npt.NDArray[np.uint8], tex
 
 def hosts_among(texts: Iterable[bytes], flows: npt.NDArray[np.int64]) -> frozenset[bytes]:
     """The texts that are an address of these flows, as `identity.address` writes it. After a scan of a network there
-    are millions of addresses, few of which any message names: they do not become texts."""
+    are millions of addresses, and messages name few of them: the others do not become texts."""
     halves = {}
     for text in texts:
         try:

@@ -27,8 +27,8 @@ MEMORY = 512_000_000
 
 
 def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gathering, Summary]:
-    """What the page is made of, and the summary of the same rows: that of the first screen, findings included, but for
-    topics and budgets, which the page has by itself."""
+    """The rows of the page, and the summary of the same rows. It is that of the first screen, findings included, but
+    for topics and budgets, which the page has by itself."""
     return Names(captures, settings).found(lambda names: _gathered(captures, settings, names))
 
 

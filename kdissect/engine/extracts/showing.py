@@ -133,7 +133,7 @@ def show_several(captures: Sequence[CaptureSet], settings: Settings, ids: Sequen
 
 
 def wanted(exchange_id: str | None, frame: int | None) -> Wanted:
-    """What is asked for. Raises UsageError for a text that is no exchange id."""
+    """The exchange or frame that is asked for. Raises UsageError for a text that is no exchange id."""
     if (exchange_id is None) == (frame is None):
         raise UsageError("show one exchange: by its id, or by the number of a frame")
     if exchange_id is None:

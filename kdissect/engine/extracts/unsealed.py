@@ -1,14 +1,14 @@
 """A capture whose TLS connections are plain TCP, as far as their keys are given: what `redact --plain` begins with.
 
 Rules. One packet stays one packet, with its time, its place and its headers: frame numbers and times of exchanges are
-those of the sealed capture. A packet carries the plaintext of the records that it completes, as many as there are
-(one that completes none is an acknowledgement without data; more than a packet can hold goes into several), at
-sequence numbers that count plaintext from the first one of the connection on. An acknowledgement covers the plaintext
-of all packets whose bytes it covered. SACK options speak of bytes that are gone and are left out. Checksums are zero:
+those of the sealed capture. A packet carries the plaintext of the records that it completes, as many as there are, at
+sequence numbers that count plaintext from the first one of the connection on. (One that completes none is an
+acknowledgement without data; more than a packet can hold goes into several.) An acknowledgement covers the plaintext of
+all packets whose bytes it covered. SACK options speak of bytes that are gone and are left out. Checksums are zero:
 `redact` computes them.
 
-Packets in tunnels, and connections that could not be decrypted, stay as they are; a 4-tuple with any plaintext is
-decrypted from its first packet on, and what could not be read of it is left out.
+Packets in tunnels, and connections that could not be decrypted, stay as they are. A 4-tuple with any plaintext is
+decrypted from its first packet on, and the part of it that could not be read is left out.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class _End:
         return (self.begin + plain) & 0xFFFFFFFF
 
     def acknowledged(self, number: int) -> int:
-        """What acknowledges the plaintext of all bytes before a sealed sequence number."""
+        """The acknowledgement number for the plaintext of all bytes before a sealed sequence number."""
         i = max(bisect_right(self._marks, (self.place(number), 1 << 62)) - 1, 0)
         plain = self._marks[i][1]
         del self._marks[:i]

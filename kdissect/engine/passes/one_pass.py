@@ -1,9 +1,10 @@
 """One pass over captures: blocks through the layers, rows of tables out.
 
 A `Pass` reads its captures one after the other. `rows()` yields, block by block, unresolved rows of the tables asked
-for and the messages asked for; then the books' `finish()` gives the tables that are made at the end, and their
+for and the messages asked for. Then the books' `finish()` gives the tables that are made at the end, and their
 `builder` resolves the others. All state that is carried from block to block lives in the layers' own objects
-(`Scanner`, `Dissector`, `Ledger`, `TableBuilder`), whose memory is bounded by what is unfinished, not by what was read.
+(`Scanner`, `Dissector`, `Ledger`, `TableBuilder`). Their memory is bounded by the unfinished part, not by the part that
+was read.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class Pass:
 
     @property
     def widens(self) -> bool:
-        """Whether blocks of large packets may be larger: not where rows of records are made, of which they hold as many
-        as any other."""
+        """Whether blocks of large packets may be larger: not where rows of records are made, because these blocks hold
+        as many records as any other."""
         return self._settings.block_packets is None and "records" not in self.books.builder.columns
 
     def completed(self) -> Iterator[Completed]:
@@ -67,11 +68,11 @@ class Pass:
             yield from self.completed_of(number, capture, scanner)
 
     def readings(self) -> Iterator[tuple[int, Packets, Segments]]:
-        """What the inputs have."""
+        """The readings of the inputs."""
         yield from self.inputs.readings()
 
     def begin(self) -> None:
-        """What comes before the first block."""
+        """Prepares the pass before the first block."""
 
     def completed_of(self, number: int, capture: Packets, scanner: Segments) -> Iterator[Completed | None]:
         """Finished exchanges of one capture; None where a block ends."""
@@ -109,7 +110,7 @@ class Pass:
     def taken(
         self, harvests: Iterator[Harvest], flows: npt.NDArray[np.int64], completion: Completion
     ) -> Iterator[Completed]:
-        """The exchanges of harvests, each of which is made when the one before it was used."""
+        """The exchanges of harvests; each harvest is made when the one before it was used."""
         clock = self._settings.timings
         clock.at(TCP)
         for harvest in harvests:
@@ -154,7 +155,7 @@ class Pass:
 
     def block_by_block(self, exchanges: Iterator[Completed | None]) -> Iterator[Rows]:
         """Unresolved rows of finished exchanges (None: a block ends), and a part without any before the next block is
-        read: whoever works on rows can let go of them before there are others."""
+        read. So the caller can let go of rows before there are others."""
         held: list[Rows] = []
         for done in exchanges:
             if done is None:
@@ -176,6 +177,6 @@ class Pass:
         self.watermark = self._mark
 
     def progress(self, end: int) -> None:
-        """Tell whoever asked how far the capture was read."""
+        """Report to the caller how far the capture was read."""
         if self._settings.progress is not None:
             self._settings.progress(self._done + end, self._total)

@@ -1,11 +1,11 @@
-"""Captures worked on by several threads: one or more follow connections, whoever asks for rows makes them.
+"""Captures worked on by several threads: one or more follow connections, the calling thread makes rows of them.
 
 Connections know nothing of each other below the tables, so each strand follows its share with its own books, which are
-put together at the end. The first strand's thread hands out the blocks and goes on as soon as one is done: whoever asks
-makes rows of the blocks before, one after the other, and works on these. The next block is read by whoever of these two
-has time first. What is told by bytes of messages alone, as record sets are, is found by the strands, for the bytes are
-gone by then. A block's rows are the same whatever the number of strands, only their order differs; whoever shows rows
-puts them in order.
+put together at the end. The first strand's thread hands out the blocks and goes on as soon as one is done. The calling
+thread makes rows of the blocks before, one after the other, and works on these. The next block is read by the first of
+these two threads that has time. Rows that need the bytes of messages, as record sets do, are made by the strands, for
+the bytes are gone by then. A block's rows are the same for any number of strands, only their order differs; the caller
+puts them in order to show them.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class SharedPass(Pass):
 def strands(run: Pass, capture: Packets) -> int:
     """Strands that a capture is shared out among: one for each thread but the one that asks for rows.
 
-    None where rows are handed on as they are made, where what some connections tell decides what is wanted of others,
-    where TLS is decrypted (resumed sessions go by what others agreed on), and where memory for bytes that cannot be
-    read again is shared: all of that is done by the thread that asks.
+    None where rows are handed on as they are made, where some connections decide what is wanted of others, where TLS is
+    decrypted (resumed sessions go by what others agreed on), and where memory for bytes that cannot be read again is
+    shared. All of that is done by the thread that asks.
     """
     settings = run.books.settings
     if run.books.flowing or settings.selection or settings.keylog is not None or not capture.rereadable:
@@ -207,6 +207,6 @@ class _Shared:
             strand.walker.keep(columns, self.run.books.builder)
 
     def _learn(self) -> None:
-        """What was found of record sets is known to all strands."""
+        """The results about record sets are made known to all strands."""
         for strand in self.strands:
             self.run.books.builder.learn_sent(strand.walker)

@@ -1,6 +1,6 @@
 """Up to which instant the rows of a run are complete: what an analysis that goes by time may settle between blocks.
 
-Exchanges finish when they are answered, so rows come in another order than requests did. Whatever is still to come is
+Exchanges finish when they are answered, so rows come in another order than requests did. The rows still to come are of
 a request that waits, a frame that is being received, bytes that are searched for a frame or wait behind a hole, or a
 packet not read yet. The watermark is the earliest instant among all of these.
 """

@@ -28,7 +28,7 @@ NAME = 2
 
 
 class Views(NamedTuple):
-    """Flows of which one interface's packets are told by another interface: by viewpoint, hashes, ascending."""
+    """Flows whose packets on one interface are also on another interface: by viewpoint, hashes, ascending."""
 
     of: Mapping[int, Hashes]
 

@@ -1,8 +1,8 @@
 """Two interfaces of one pcapng that saw the same connections at different places: both ends in one file.
 
 Interfaces of one host see copies of a packet within microseconds, and so does mergecap where two captures are of one
-host: of these the first copy counts, wherever it comes from (`kdissect.tcp`). Only where both ways together took longer
-than that for nearly all exchanges are interfaces sights of their own.
+host. Of these the first copy counts, from either place (`kdissect.tcp`). Only where both ways together took longer than
+that for nearly all exchanges are interfaces sights of their own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST = 8
 
 
 def sights_of_interfaces(capture: CaptureSet, settings: Settings) -> tuple[Sights, Views] | None:
-    """What two interfaces of a capture saw at different places; None where that is nothing."""
+    """The sights of two interfaces of a capture at different places; None where that is nothing."""
     views, interface = _views(capture, settings)
     pairs = [
         (np.intersect1d(views[one], views[other]), one, other) for one, other in combinations(list(views)[:MOST], 2)
@@ -62,7 +62,7 @@ def sights_of_interfaces(capture: CaptureSet, settings: Settings) -> tuple[Sight
 
 
 def _flows(ends: Ends, found: Sights) -> Hashes:
-    """The flows of connections of which no exchange is kept."""
+    """The flows of connections without a kept exchange."""
     place = np.minimum(np.searchsorted(found.ids, ends.id), len(found.ids) - 1)
     gone = (found.ids[place] == ends.id) & found.hidden[place]
     client, broker = (ends.endpoints[gone][:, columns].view(np.uint64) for columns in ([0, 1, 4], [2, 3, 5]))
@@ -77,7 +77,7 @@ def _flows(ends: Ends, found: Sights) -> Hashes:
 
 
 class _Viewpoints(Scanner):
-    """A scanner that notes of which interface each viewpoint is."""
+    """A scanner that notes the interface of each viewpoint."""
 
     def __init__(self, capture: CaptureSet, settings: Settings) -> None:
         super().__init__(capture, settings.after, settings.before)

@@ -1,4 +1,4 @@
-"""Looks for what captures that were given together have in common: once, whatever the number of passes over them."""
+"""Looks for the common part of captures that were given together: once, for any number of passes over them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kdissect.tables.sights import Sights
 def find_sights(captures: Sequence[CaptureSet], settings: Settings) -> Sights | None:
     """Connections that several of these captures, or two interfaces of one, saw; None for none.
 
-    What is found stays in `settings.common`; nothing is looked for where that has it already.
+    The result stays in `settings.common`; nothing is looked for where that has it already.
     """
     common = settings.common
     of = (*map(id, captures), settings.after, settings.before)

@@ -1,7 +1,7 @@
-"""Which flows several captures have: a pass over their packets' headers, before any stream is put together.
+"""Finds flows that several captures have: a pass over their packets' headers, before any stream is put together.
 
-A flow is the same by its 4-tuple; behind NAT by the two initial sequence numbers that a SYN-ACK holds, or by the
-sequence numbers and sizes of some of its segments. What is told here is only worth a closer look.
+A flow is the same by its 4-tuple. Behind NAT it is the same by the two initial sequence numbers that a SYN-ACK holds,
+or by the sequence numbers and sizes of some of its segments. A match is only worth a closer look.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def hashes(rows: Words) -> Hashes:
 
 
 def among(segments: Words, flows: Words, wanted: Hashes) -> npt.NDArray[np.bool_]:
-    """Which segment rows are of these flows; `flows` as the scanner numbers them."""
+    """Flags of segment rows that are of these flows; `flows` as the scanner numbers them."""
     used, place = np.unique(segments[:, FLOW] >> 1, return_inverse=True)
     found: npt.NDArray[np.bool_] = np.isin(hashes(flows[used]), wanted)[place.reshape(-1)]
     return found
 
 
 class Look(NamedTuple):
-    """What a pass over one capture's headers gives."""
+    """The result of a pass over one capture's headers."""
 
     flows: Hashes
     """Flows with payload: hashes of their rows in the scanner's table."""

@@ -38,7 +38,7 @@ Words = npt.NDArray[np.int64]
 
 
 def surveyed(captures: Sequence[CaptureSet], settings: Settings) -> Sights | None:
-    """What several captures have in common; None where that is nothing."""
+    """The common sights of several captures; None where that is nothing."""
     if len(captures) < 2 or not all(member.regular for capture in captures for member in capture.members):
         return None
     shared = in_common([looked_at(capture, settings) for capture in captures])
@@ -75,14 +75,14 @@ def clusters_of(capture: CaptureSet, settings: Settings) -> dict[int, int]:
 
 
 def nothing_seen(capture: CaptureSet) -> tuple[Seen, Ends]:
-    """What `seen_in` gives where there is nothing."""
+    """The result of `seen_in` where there is nothing."""
     return _Onlooker([capture], None, None).seen(Ledger([capture.name], [[]]).connections)
 
 
 def put_together(
     parts: Sequence[tuple[Seen, Ends]], clusters: Callable[[], Sequence[dict[int, int]]] | None = None
 ) -> Sights | None:
-    """What captures, each seen by itself, have in common; None where that is nothing. `clusters`: `clusters_of` each;
+    """The common sights of captures, each seen by itself; None where that is nothing. `clusters`: `clusters_of` each;
     asked where connections with other addresses may be the same; None: all are of one cluster."""
 
     def cluster_of() -> Words:
