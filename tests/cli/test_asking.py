@@ -203,7 +203,7 @@ def test_rows_that_do_not_fit_are_counted_all(little: list[str], capsys: pytest.
     assert told.err == ""
 
 
-@pytest.mark.parametrize("name", ["findings", "time_budget", "time_ledger", "topic_traffic", "transactions"])
+@pytest.mark.parametrize("name", ["findings", "time_budget", "time_ledger", "topic_traffic", "traced", "transactions"])
 def test_no_answer_comes_from_a_part_of_a_table(
     name: str, little: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

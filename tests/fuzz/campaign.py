@@ -1,4 +1,6 @@
-"""Campaigns of mutated input, for as long as asked: `python -m tests.fuzz.campaign frames|captures SECONDS [SEED]`.
+"""Campaigns of mutated input, for as long as asked:
+`python -m tests.fuzz.campaign frames|captures SECONDS [SEED [INPUTS]]`. With
+`NUMBA_DISABLE_JIT=1` the kernels are Python, where no integer wraps.
 
 An input that raises, hangs or takes memory beyond the bound is written to `tests/fuzz/found/`, where a test reads it
 again for ever.
@@ -25,13 +27,14 @@ import numpy as np
 import kdissect
 from kdissect.capture import sources
 from kdissect.kafka.exchanges.messages import Decoder
+from kdissect.kernels.kernel import PLAIN
 from kdissect.problems import CaptureError
 from tests.fuzz.mutation import mutate, mutate_many
 from tests.oracle import wire
 from tests.oracle.material import CAPTURES, material
 
 FOUND = Path(__file__).parent / "found"
-LONGEST = 30.0
+LONGEST = 30.0 * (100 if PLAIN else 1)
 """Seconds of CPU that one small capture, or a lot of them, may take; they take some hundredths. A campaign runs for
 hours beside other work, so the wall's clock says little; what sleeps for ever is stopped by who started it."""
 MOST_MEMORY = 1 << 30
@@ -137,13 +140,13 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def captures(seconds: float, seed: int = 1, together: int = 1) -> Tally:
-    """Mutated captures through everything, `together` of them in one pass: most of the time of a small one goes into
-    what a pass does once."""
+def captures(seconds: float, seed: int = 1, together: int = 1, most: int = 10**9) -> Tally:
+    """Mutated captures through everything, for so long and at most so many, `together` of them in one pass: most of the
+    time of a small one goes into what a pass does once."""
     tally, started = Tally(), time.monotonic()
     endless = inputs(seed)
     with tempfile.TemporaryDirectory() as folder:
-        while time.monotonic() - started < seconds:
+        while time.monotonic() - started < seconds and tally.inputs < most:
             lot = list(itertools.islice(endless, together))
             if together == 1 or not _fine(lot, Path(folder), tally):
                 for number, name, data in lot:
@@ -212,7 +215,12 @@ def keep(number: int, name: str, data: bytes) -> None:
 def main() -> None:
     kind, seconds = sys.argv[1], float(sys.argv[2])
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    tally = frames(seconds, seed) if kind == "frames" else captures(seconds, seed, TOGETHER)
+    if kind == "frames":
+        tally = frames(seconds, seed)
+    elif len(sys.argv) > 4:
+        tally = captures(seconds, seed, most=int(sys.argv[4]))
+    else:
+        tally = captures(seconds, seed, TOGETHER)
     print(f"{kind}: {tally.inputs} mutated in {tally.seconds:.0f} s from seed {seed}, {tally.read} of them still read")
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.fuzz.campaign import FOUND, captures, check, frames
 from tests.fuzz.metamorphic import campaign
 from tests.fuzz.ways import compare
@@ -49,6 +52,18 @@ def test_captures() -> None:
     tally = captures(SECONDS, seed=int(os.environ.get("KDISSECT_FUZZ_SEED", "1")))
     print(tally)
     assert tally.read > 0
+
+
+@pytest.mark.parametrize("most", [10, pytest.param(400, marks=pytest.mark.exhaustive)])
+@pytest.mark.fuzz
+def test_kernels_as_python(most: int) -> None:
+    """Integers that compiled kernels would wrap: nothing raises."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.fuzz.campaign", "captures", "3600", "1", str(most)], capture_output=True,
+        text=True, check=False, cwd=ROOT, env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"captures: {most} mutated in ")
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOUND.glob("*")) or ["none"])
