@@ -159,13 +159,22 @@ def _packets(number: np.ndarray, flags: int, payloads: np.ndarray) -> np.ndarray
 
 EVERY_ANSWER = ([], ["--table", "exchanges"], ["--table", "connections", "--format", "csv"], ["-o", "@DIR@"])
 """What is asked of a flood; @DIR@ is a folder."""
+FURTHER_ANSWERS = (
+    ["@CAPTURE@", "--html", "@DIR@"], ["why", "@CAPTURE@"], ["top", "@CAPTURE@", "--once"],
+    ["sql", "@CAPTURE@", "select client_ip, count(*) from connections group by all order by 2 desc limit 10"],
+    ["otlp", "@CAPTURE@", "-o", "@DIR@"],
+)  # fmt: skip
+"""What only a million connections are asked; @DIR@ is a file."""
 
 
 def cost(capture: Path, question: list[str], folder: Path) -> Cost:
-    """What a question costs."""
-    command = [sys.executable, "-m", "kdissect", str(capture), *question]
-    made = run([str(folder / "out") + "/" if word == "@DIR@" else word for word in command])
+    """What a question costs: options behind the capture, or all words of a command."""
+    command = question if "@CAPTURE@" in question else ["@CAPTURE@", *question]
+    out = str(folder / "out") + ("" if question in FURTHER_ANSWERS else "/")
+    words = {"@CAPTURE@": str(capture), "@DIR@": out}
+    made = run([sys.executable, "-m", "kdissect", *(words.get(word, word) for word in command)])
     shutil.rmtree(folder / "out", ignore_errors=True)
+    (folder / "out").unlink(missing_ok=True)
     assert made.code == 0, question
     return made
 
@@ -182,7 +191,7 @@ def test_connections_that_say_little_take_little_memory(tmp_path: Path) -> None:
 @pytest.mark.bench
 def test_a_million_connections_that_say_little(tmp_path: Path) -> None:
     some, many = (flood(tmp_path / f"{n}.pcap", n * 10**5, PSH, LITTLE) for n in (1, 10))
-    for question in EVERY_ANSWER:
+    for question in (*EVERY_ANSWER, *FURTHER_ANSWERS):
         small, large = cost(some, question, tmp_path), cost(many, question, tmp_path)
         print(
             f"{' '.join(question) or 'first screen'}: {large.peak / 1e6:.0f} MB, {large.cpu:.2f} us of CPU a packet; "
