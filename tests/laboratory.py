@@ -153,6 +153,9 @@ def judged(folder: Path, half: str | None, causes: list[str]) -> Iterator[Judged
             continue
         capture = kdissect.open(cell.path)
         own = half_of(cell.cause, cell.library, release_of(capture))
+        seen = EXPECTED[cell.cause].get("seen")
+        if seen and not capture.table("exchanges", ["exchange_id"], where=seen).num_rows:
+            continue
         if half in (None, own):
             tables = capture.tables({"findings": None, "connections": ["started_at"]})
             begin = min(at for at in tables["connections"]["started_at"].to_pylist() if at is not None)

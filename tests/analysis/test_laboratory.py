@@ -82,6 +82,13 @@ def test_a_recording_is_judged_by_its_name_and_truth() -> None:
     assert ends >= {("kafka_python", "client"), ("kafka_python", "broker")}
 
 
+def test_a_recording_that_does_not_show_what_was_done_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EXPECTED, "stuck", {**EXPECTED["stuck"], "seen": "api = 'Fetch'"})
+    assert len(list(judged(LAB, None, ["stuck"]))) == 1
+    monkeypatch.setitem(EXPECTED, "stuck", {**EXPECTED["stuck"], "seen": "api = 'Fetch' and broker = '7'"})
+    assert not list(judged(LAB, None, ["stuck"]))
+
+
 def test_a_recording_at_an_end_that_does_not_show_its_cause_is_void() -> None:
     """A firewall that reads nothing of the broker acknowledges in its place towards the client."""
     assert list(LAB.glob("unread_6s_*_client.pcap*"))

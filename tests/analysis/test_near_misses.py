@@ -442,6 +442,19 @@ def unanswered(ms: float, kind: str = "silence", connections: int = 2) -> Rows:
     return {"exchanges": rows, "connections": [ends | {"connection_id": f"{n:016x}"} for n in range(connections)]}
 
 
+def late_in_a_gap(*answered: tuple[float, float], gap_ms: float = 5000.0) -> Rows:
+    """The network to one broker was gone from the first second on. Another broker answered fetches of the same client
+    at these seconds, so many ms beyond the agreed wait."""
+    rows, other = unanswered(gap_ms), f"{9:016x}"
+    way = connection(9, 0.0, 20.0, client_id="c", client_ip="10.0.0.1", broker_ip="10.0.0.8", broker="2")
+    fetches = [
+        {"exchange_id": f"{other}:{n}", "connection_id": other, "client_id": "c", "broker": "2", "excess_ms": excess,
+         "requested_at": START, "response_first_at": START + round(at * SECOND)}
+        for n, (at, excess) in enumerate(answered)
+    ]  # fmt: skip
+    return rows | {"fetches": fetches, "connections": [*rows["connections"], way]}
+
+
 def writes(slow: float, usual: float, count: int = 50, acks: int = 1, slow_quartile: float | None = None) -> Rows:
     """Produce requests to two topics, with the broker's own time of each."""
     produces, batches, producers = [], [], []
@@ -881,6 +894,13 @@ def test_a_wait_for_followers_that_is_known_leaves_the_rest_to_the_broker(
     assert stall["cause"] == stalled
     (slow,) = (row for row in rows.to_pylist() if row["id"] == "slow_requests")
     assert slow["cause"] == late
+
+
+def test_a_fetch_that_another_broker_answered_late_in_a_gap_is_not_that_brokers() -> None:
+    assert not told(late_in_a_gap((6.2, 5000.0)), "slow_fetches")
+    assert not told(late_in_a_gap((6.2, 5000.0), (5.9, 4700.0)), "slow_fetches")
+    assert told(late_in_a_gap((6.2, 5000.0), (3.0, 0.0)), "slow_fetches")
+    assert told(late_in_a_gap((6.2, 5000.0), gap_ms=2500.0), "slow_fetches")
 
 
 def test_a_move_heads_the_errors_that_follow_from_it() -> None:

@@ -85,6 +85,30 @@ def explained_by_gaps(
     clients, brokers = (np.array([*connections[name].to_pylist(), None], object) for name in ("client_ip", "broker_ip"))
     for gap in gaps:
         of = (clients[owner] == gap.client_ip) & (brokers[owner] == gap.broker_ip)
-        shared = np.minimum(end, gap.end) - np.maximum(begin, gap.begin)
-        flags |= of & (shared >= EXPLAINED * (end - begin)) & (shared > 0)
+        flags |= of & _covers(gap, begin, end)
+    return flags
+
+
+def may_share_a_gap(gaps: list[NetworkGap], rows: pa.Table, connections: pa.Table, begin: Int64s, end: Int64s) -> Flags:
+    """Which rows waited mostly while the network from their client's host to any broker was gone; bool [rows]. An
+    answer that was due then may have been lost. Not where their own broker answered that host meanwhile, unless that
+    answer had waited so, too. Arguments as of `explained_by_gaps`; `end` is when each row was answered."""
+    flags: Flags = np.zeros(rows.num_rows, np.bool_)
+    if not gaps:
+        return flags
+    hosts = np.array([*connections["client_ip"].to_pylist(), None], object)[ev.owners(rows, connections)]
+    broker = group(rows, ["broker"]).code
+    for gap in gaps:
+        mine, covered = hosts == gap.client_ip, _covers(gap, begin, end)
+        for row in np.flatnonzero(mine & covered).tolist():
+            others = mine & ~covered & (broker == broker[row])
+            low, high = max(begin[row], gap.begin), min(end[row], gap.end)
+            flags[row] |= not (others & (end > low) & (end < high)).any()
+    return flags
+
+
+def _covers(gap: NetworkGap, begin: Int64s, end: Int64s) -> Flags:
+    """Of which spans a gap is EXPLAINED or more; bool [rows]."""
+    shared = np.minimum(end, gap.end) - np.maximum(begin, gap.begin)
+    flags: Flags = (shared >= EXPLAINED * (end - begin)) & (shared > 0)
     return flags

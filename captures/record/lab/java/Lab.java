@@ -42,10 +42,13 @@ public class Lab {
         Properties made = settings();
         made.put("linger.ms", "5");
         made.put("max.block.ms", "20000");
+        int sent = 0;
         KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(made, new ByteArraySerializer(), new ByteArraySerializer());
         while (System.currentTimeMillis() < until) {
             try {
-                producer.send(new ProducerRecord<>(topic, new byte[size]), (sent, error) -> {
+                // with a key: without one a partition gets 16 kB before the next one gets anything
+                byte[] key = Integer.toString(sent++).getBytes();
+                producer.send(new ProducerRecord<>(topic, key, new byte[size]), (done, error) -> {
                     if (error == null) count.incrementAndGet();
                     else failed(error);
                 });

@@ -124,10 +124,10 @@ KINDS = {
         other_causes=("unknown",),
         rule=(
             "Fetches that took `--slow` (1 s) or more beyond the wait that they agreed to. Those that waited while the "
-            "network between the two hosts was gone are left to `network_silent`. Those that waited while the broker "
-            "answered nothing, for a reason that is not known, have no known cause either. Time in which several "
-            "overlap counts once. Medium from 10 s on, or from 2 s on where that is a fifth of the time that the "
-            "client (the broker) is in the capture."
+            "network from the client's host was gone are left to `network_silent`, to whichever broker it was gone. "
+            "Those that waited while the broker answered nothing, for a reason that is not known, have no known cause "
+            "either. Time in which several overlap counts once. Medium from 10 s on, or from 2 s on where that is a "
+            "fifth of the time that the client (the broker) is in the capture."
         ),
         headline="Fetch of {clients:list} to broker {broker} took up to {longest:ms} too long",
         sentence=(

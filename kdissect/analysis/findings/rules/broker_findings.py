@@ -14,7 +14,12 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.findings.network_gaps import explained_by_gaps, long_on_the_way, network_gaps
+from kdissect.analysis.findings.network_gaps import (
+    explained_by_gaps,
+    long_on_the_way,
+    may_share_a_gap,
+    network_gaps,
+)
 from kdissect.analysis.findings.rules.window_findings import on_closed_windows
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Flags, Int64s, ints, reals, times
@@ -123,6 +128,7 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     since = answered - (np.nan_to_num(excess) * MILLI).astype(np.int64)
     gaps = network_gaps(ev.get(tables, "exchanges"), connections)
     late &= ~explained_by_gaps(gaps, fetches, connections, since, answered)
+    late &= ~may_share_a_gap(gaps, fetches, connections, since, answered)
     found = []
     for code in np.flatnonzero(groups.count(late)).tolist():
         broker = groups.keys["broker"][code].as_py()
