@@ -108,7 +108,7 @@ def may_share_a_gap(gaps: list[NetworkGap], rows: pa.Table, connections: pa.Tabl
 
 
 def _covers(gap: NetworkGap, begin: Int64s, end: Int64s) -> Flags:
-    """Of which spans a gap is EXPLAINED or more; bool [rows]."""
+    """Whether a gap takes EXPLAINED of each span or more; bool [rows]."""
     shared = np.minimum(end, gap.end) - np.maximum(begin, gap.begin)
     flags: Flags = (shared >= EXPLAINED * (end - begin)) & (shared > 0)
     return flags
