@@ -30,9 +30,19 @@ from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Int, Words
 from kdissect.net.segment import ACK_FLAG, DSACK, FIN, MSS_SHIFT, RST, SAME_HOST, SYN, Segment
 from kdissect.tcp import layout as tl
-from kdissect.tcp.layout import Connection, Direction, End, Final, control_at, node_at, outgoing_at
+from kdissect.tcp.layout import Arrival, Connection, Direction, End, Final, control_at, node_at, outgoing_at
 from kdissect.tcp.one_way import note_delay
-from kdissect.tcp.roundtrip import acknowledged, doubted, lost_by_copies, proof_of_silence, sent, sent_again
+from kdissect.tcp.roundtrip import (
+    PROBE_NS,
+    PROOF_NS,
+    acknowledged,
+    doubt_answer,
+    doubted,
+    lost_by_copies,
+    proof_of_silence,
+    sent,
+    sent_again,
+)
 
 DUPLICATE_NS = 100_000_000
 """A second copy with the same non-zero IP id, where ids do not count up: capture points of one host see it within
@@ -254,6 +264,8 @@ def observe(packet: Segment, connection: Connection, direction: Direction) -> No
             other.acked = acked
             if packet.flags & RST == 0 and packet.time != 0:
                 acknowledged(packet, connection, other, acked)
+        elif packet.flags & (SYN | DSACK) == DSACK:
+            doubt_answer(packet, connection, other)
     if packet.flags & SYN and packet.flags & RST == 0 and packet.time != 0:
         if direction.sent == 0 and direction.acked == tl.NULL:
             sent(direction, direction.next, packet.time)
@@ -262,12 +274,31 @@ def observe(packet: Segment, connection: Connection, direction: Direction) -> No
 
 
 @part
+def note_way(arrival: Arrival, connection: Connection, direction: Direction) -> None:
+    """Notes what is known now of the way of a packet of a direction."""
+    other = opposite(connection, direction)
+    arrival.rise = direction.rise
+    met = direction.unsettled == 1 or connection.kafka == 0
+    arrival.floor = tl.AS_NOW if met else other.floor
+    arrival.floor_kind = other.floor_kind
+
+
+@part
+def as_it_came(arrival: Arrival, connection: Connection, direction: Direction) -> None:
+    """What is known of the way is what `note_way` noted."""
+    other = opposite(connection, direction)
+    direction.rise = arrival.rise
+    if arrival.floor != tl.AS_NOW:
+        other.floor = arrival.floor
+        other.floor_kind = arrival.floor_kind
+
+
+@part
 def _wait(
     M: Words, packet: Segment, connection: Connection, direction: Direction, position: Int, at: Int, captured: Int,
     wire: Int,
 ) -> Int:  # fmt: skip
     """Put what is new of a segment among those that wait; returns how many bytes were new."""
-    other = opposite(connection, direction)
     end = position + wire
     begin = position
     new = 0
@@ -300,10 +331,9 @@ def _wait(
         node.packet = packet.packet
         node.position = position
         node.next = place
-        node.hole_since = node_at(M, place).time if place >= 0 and position > direction.next else tl.NULL
-        node.arrival.rise = direction.rise
-        node.arrival.floor = other.floor if direction.unsettled == 0 else -1
-        node.arrival.floor_kind = other.floor_kind
+        behind = node_at(M, place).time if place >= 0 and position > direction.next else tl.NULL
+        node.hole_since = behind if behind < packet.time else tl.NULL
+        note_way(node.arrival, connection, direction)
         node.arrival.acked = tl.NULL
         if before >= 0:
             node_at(M, before).next = fresh
@@ -414,6 +444,21 @@ def segments_acknowledged(M: Words, packet: Segment, connection: Connection, dir
             arrival.bare = bareness(packet)
             arrival.proof = proof_of_silence(packet, connection, direction, node.time)
             arrival.resent = 0 if arrival.bare == 2 else lost_by_copies(direction, node.time, end, arrival.acked)
+        place = node.next
+
+
+@part
+def segments_came_twice(M: Words, packet: Segment, direction: Direction) -> None:
+    """A packet says of bytes of a direction that they came twice (D-SACK), just after another one acknowledged them:
+    the segments among them that wait behind a hole lost nothing by copies that were sent as probes are."""
+    place = direction.ahead_head
+    while place >= 0:
+        node = node_at(M, place)
+        arrival = node.arrival
+        if arrival.acked == tl.NULL:
+            break
+        if 0 < arrival.resent <= PROOF_NS and packet.time - arrival.acked <= PROBE_NS:
+            arrival.bare, arrival.resent = 2, 0
         place = node.next
 
 

@@ -26,6 +26,9 @@ NULL = -(2**63)
 HOLE = -1
 CUT = -2
 
+AS_NOW = -2
+"""Of `Arrival.floor`."""
+
 RECENT = 48
 """Packets remembered per direction to recognise a second copy: both copies of a burst arrive interleaved, within it,
 or one burst after the other; the initial window of Linux is 10 segments, and 44 is what offload makes of 64 KiB."""
@@ -180,8 +183,8 @@ class Arrival:
     rise: int
     """How much longer than the fastest it was on its way, ns."""
     floor: int
-    """Round trip of the other direction's bytes then, ns, -1 unknown, or that of now holds: the stream was met in its
-    middle, and its first bytes may still come."""
+    """Round trip of the other direction's bytes then, ns, -1 unknown; AS_NOW: that of now holds, for the stream was met
+    in its middle, and its first bytes may still come, or what it is was not known."""
     floor_kind: int
     """How that was found."""
     acked: int
@@ -245,6 +248,11 @@ class Direction:
     """Round trip of the direction's bytes and their acknowledgement, ns, -1 unknown (`kdissect.tcp.roundtrip`)."""
     floor_kind: int
     """How it was found: a `Found`."""
+    floor_samples: int
+    """How many acknowledgements were timed while the floor was an upper bound."""
+    floor_least: int
+    """1 while the floor is no more than what the handshake took at least: a SYN was sent again, and another copy of it
+    than the last may have been answered."""
     candidate: int
     """A first proof that it rose, ns, -1 none."""
     work: int
@@ -269,6 +277,8 @@ class Direction:
     """How many of `sent_end` and `sent_at` are segments that are not acknowledged yet, the oldest first."""
     copies: int
     """How many segments were sent again so far; the last COPIES are in `copy_at` and `copy_of`."""
+    copies_told: int
+    """Of how many of them acknowledgements said that they came twice."""
     ahead_since: int
     """When the first of the segments came that wait behind a hole."""
     filled_at: int
@@ -384,7 +394,8 @@ class Connection:
     answered_rise: int
     """How much longer than the fastest its packet was on its way."""
     skipped: int
-    """1 when the answer before the current one is missing from the capture."""
+    """1 when it is not known when the answer before the next one ended: bytes of it are missing from the capture, or it
+    came sooner than was captured."""
     think_packets: int
     """Value of `packets` when `think_from` was set."""
     think_from: int
@@ -442,6 +453,12 @@ class Way:
     """When later bytes than its first had come, NULL where it filled no hole."""
     last_hole: int
     """The same of its last byte."""
+    skipped: int
+    """That of the connection before it."""
+    behind: int
+    """When the last byte of the answer before it arrived, NULL not known."""
+    behind_rise: int
+    """How much longer than the fastest the packet of that byte was on its way."""
 
 
 @struct

@@ -86,6 +86,13 @@ def echoes_unseen(packet: Segment, direction: Direction) -> bool:
 
 
 @part
+def echoes_latest(packet: Segment, direction: Direction) -> bool:
+    """Whether a packet echoes the timestamp of the other direction's (`direction`) latest packet."""
+    echo = packet.stamp >> STAMP_BITS
+    return echo != 0 and echo + 1 == direction.stamps[(direction.stamp_turn - 1) % STAMPS]
+
+
+@part
 def note_delay(packet: Segment, connection: Connection, direction: Direction) -> None:
     """Sets `rise` of a direction by one of its packets."""
     direction.rise = 0

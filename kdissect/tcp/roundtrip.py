@@ -5,12 +5,13 @@ round trip and the broker's work. A windowed minimum over them blames the networ
 blames the broker for a network that became slow. So the floor falls at once, and rises on proof only:
 
 - A handshake's acknowledgement is the first floor (RFC 9293, section 3.5). Without one it is an acknowledgement without
-  bytes that came within LOCAL_NS, or the second of two within FRESH_NS that agree. As an upper bound, it is any that
-  took longer than PROOF_NS.
+  bytes that came within LOCAL_NS. As an upper bound, it is the second of two within FRESH_NS that agree, or any that
+  took longer than PROOF_NS. After RUN more samples the least that was fresh, or the next lower one, is no bound any more.
 - A sample is the time from the newest segment that is acknowledged to its acknowledgement. None where a segment that
   is acknowledged was sent twice (Karn; RFC 6298, section 3), nor for an acknowledgement inside a segment, nor a lower
   one where the acknowledgement echoes the timestamp of a copy that was not captured (RFC 3522). Of a SYN that was sent
-  again it is the time from the last copy: whichever was answered, the round trip is not less.
+  again it is the time from the last copy: whichever was answered, the round trip is not less. Unless the answer echoes
+  the timestamp of that copy, the next acknowledgement without bytes that took less than FRESH_NS longer is the floor.
 - A sample that is not above the floor is the floor.
 - A receiver acknowledges after its delayed-acknowledgement timer at the latest, even if the application does nothing:
   40 ms in Linux, and a busy host's lateness. A sample of more than the floor and PROOF_NS is the network. The floor
@@ -28,7 +29,8 @@ The network's share of an exchange is the floor, and
 - the loss because bytes up to the request's end were sent again: from its last byte to the last copy that can have been
   acknowledged. There is none when the acknowledgement says that the copy was not needed (D-SACK, RFC 2883);
 - where the request stays unacknowledged for longer than that and PROOF_NS, all of the silence. An acknowledgement that
-  is the response may have waited for the broker, so the time that recent answers took is left out of it;
+  is the response may have waited for the broker, so the time that recent answers took is left out of it. Where that
+  time is not known, the silence is an upper bound;
 - where the response's first byte filled a hole, the time for which later bytes had been there already.
 
 The way to the capture point is known by itself where packets carry timestamps (`kdissect.tcp.one_way`). The time of an
@@ -48,9 +50,9 @@ import enum
 
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Int
-from kdissect.net.segment import Segment
+from kdissect.net.segment import DSACK, Segment
 from kdissect.tcp.layout import COPIES, ID_STEPS, NULL, ROUNDS, SENT, Connection, Direction, Way
-from kdissect.tcp.one_way import echoes_unseen
+from kdissect.tcp.one_way import echoes_latest, echoes_unseen
 
 
 class Found(enum.IntEnum):
@@ -86,6 +88,8 @@ PROOF_NS = 60_000_000
 is for busy ones."""
 PROBE_NS = 2_000_000
 """A segment is sent again no sooner than Linux's shortest tail-loss probe (RFC 8985, and two jiffies)."""
+TIMER_NS = 200_000_000
+"""Linux's least retransmission timer (TCP_RTO_MIN): a D-SACK is about a segment that was sent again since."""
 FRESH_NS = 30_000_000
 """An acknowledgement without bytes that came sooner than any delayed one."""
 LOCAL_NS = 1_000_000
@@ -155,6 +159,7 @@ def _on_one_host(connection: Connection, floor: Int) -> bool:
 @part
 def acknowledged(packet: Segment, connection: Connection, direction: Direction, acked: Int) -> None:
     """Bytes of a direction up to the position `acked` are acknowledged by a packet, for the first time."""
+    doubt_answer(packet, connection, direction)
     time, bare = packet.time, packet.wire == 0
     n = direction.sent
     k = 0
@@ -173,9 +178,11 @@ def acknowledged(packet: Segment, connection: Connection, direction: Direction, 
         direction.sent_at[q] = direction.sent_at[q + k]
     direction.sent = n - k
     opening = direction.isn != NULL and (acked - 1) & 0xFFFFFFFF == direction.isn
+    least = False
     if doubtful and opening and direction.floor < 0 and direction.copies > 0:
         trip = time - direction.copy_at[(direction.copies - 1) % COPIES]
         doubtful = False
+        least = not echoes_latest(packet, direction)
     trip = max(trip - arrived_late, 0) if trip >= 0 else trip
     lowers = direction.floor < 0 or trip <= direction.floor
     if exact and not doubtful and trip >= 0 and not (lowers and echoes_unseen(packet, direction)):
@@ -188,6 +195,7 @@ def acknowledged(packet: Segment, connection: Connection, direction: Direction, 
             direction.late_run = 0
         if trip <= LOCAL_NS or direction.floor < 0 or not _on_one_host(connection, direction.floor):
             _sample(direction, trip, bare, opening, proof == Proof.LATE)
+            direction.floor_least |= least
 
 
 @part
@@ -199,16 +207,25 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
             _put(direction, trip, Found.HANDSHAKE)
         elif bare and trip < FRESH_NS:
             if trip <= LOCAL_NS or abs(trip - direction.candidate) <= LOCAL_NS:
-                _put(direction, min(trip, direction.candidate) if trip > LOCAL_NS else trip, Found.ACK)
+                bound = trip > LOCAL_NS
+                _put(direction, min(trip, direction.candidate) if bound else trip, Found.BOUND if bound else Found.ACK)
             else:
                 direction.candidate = trip
         elif trip > PROOF_NS and proves:
             _put(direction, trip, Found.BOUND)
         return
-    if trip <= floor:
-        kind = direction.floor_kind
-        _put(direction, trip, Found.ACK if bare else kind)
+    if trip > floor and direction.floor_least == 1 and bare and trip - floor < FRESH_NS:
+        _put(direction, trip, Found.ACK)
         return
+    kind = direction.floor_kind
+    bound = kind == Found.BOUND
+    direction.floor_samples += bound
+    enough = direction.floor_samples > RUN
+    if trip <= floor:
+        _put(direction, trip, Found.ACK if bare and (not bound or enough or trip <= LOCAL_NS) else kind)
+        return
+    if bound and enough and floor < FRESH_NS:
+        direction.floor_kind = Found.ACK
     if trip - PROOF_NS > floor:
         if not proves:
             return
@@ -235,8 +252,27 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
 def _put(direction: Direction, floor: Int, kind: Int) -> None:
     direction.floor = floor
     direction.floor_kind = kind
+    direction.floor_least = 0
     direction.candidate = -1
     direction.bare_run = 0
+
+
+@part
+def doubt_answer(packet: Segment, connection: Connection, direction: Direction) -> None:
+    """Notes that the latest answer reached the client sooner than was captured, if a packet that acknowledges bytes of
+    a direction says so: they came twice (D-SACK, RFC 2883), and no second copy was captured; or it echoes the timestamp
+    of a packet that was not captured."""
+    since = connection.answered_last
+    if direction.side != 1 - connection.client or since == NULL:
+        return
+    sooner = packet.flags & DSACK != 0
+    if sooner and direction.copies > direction.copies_told:
+        copied = direction.copy_at[(direction.copies - 1) % COPIES]
+        sooner = copied < min(since, packet.time - TIMER_NS - 2 * max(direction.floor, 0))
+        direction.copies_told += 1
+    if sooner or echoes_unseen(packet, direction):
+        connection.think_from = NULL
+        connection.skipped = 1
 
 
 @part
@@ -254,6 +290,14 @@ def lost_by_copies(direction: Direction, last: Int, end: Int, acked: Int) -> Int
             elif lost == 0:
                 lost = -1
     return lost
+
+
+@part
+def may_be_needless(direction: Direction, answers: Direction, asked: Int, resent: Int) -> bool:
+    """Whether a request's copy, `resent` behind its last byte at `asked`, may not have been needed though nothing says
+    so: it was sent as a probe is, after two round trips, and before a host has to acknowledge (RFC 8985), and an
+    acknowledgement may be missing from the capture since."""
+    return 2 * direction.floor < resent <= PROOF_NS and answers.gap_at > asked + resent
 
 
 @part
@@ -304,24 +348,25 @@ def network_share(
     floor = way.floor
     share = max(floor, 0)
     kind = way.floor_kind if floor >= 0 else -1
+    again = Found.BOUND if kind == Found.BOUND else Found.RESENT
     if acked != NULL and acked >= asked:
         silence = acked - asked
         if resent > 0:
             share += resent
-            kind = Found.RESENT
+            kind = again
         if proof == Proof.COPY_LOST and answered - asked - share > PROBE_NS:
             return -1, -1
         if silence - PROOF_NS > share and proof == Proof.NONE:
             return -1, -1
         if silence - PROOF_NS > share and proof == Proof.LATE:
             share = silence if bare > 0 else silence - min(PROOF_NS, max(direction.work, 0))
-            kind = Found.SILENCE
+            kind = Found.SILENCE if bare > 0 or direction.work >= 0 else Found.BOUND
         elif resent == 0 and bare == 0 and floor >= 0:
             work = max(silence - floor, 0)
             direction.work = work if direction.work < 0 else direction.work + (work - direction.work) // 8
     if way.first_hole != NULL and answered > asked:
         share += answered - max(way.first_hole, asked)
-        kind = Found.RESENT
+        kind = again
     if kind < 0 or (floor < 0 and kind == Found.RESENT):
         return -1, -1
     share += way.rise

@@ -16,9 +16,6 @@ pytestmark = pytest.mark.oracle
 
 SAMPLE = ("base.pcap", "stories/slow_broker.pcap.zst")
 """One host's clients and brokers, long polls among them; a broker that stood still."""
-WRONG = 0.001
-"""Share of the survivors of damage that may have a wrong part: whether copies were needed rests on acknowledgements of
-which one more or less is missing."""
 KEPT = 0.98
 """Share of the survivors that keep every part when 1 % of the packets are lost."""
 
@@ -44,8 +41,7 @@ def judged(name: str, copy: str) -> Judged:
 
 def check(name: str, copy: str) -> None:
     found = judged(name, copy)
-    most = WRONG * found.survivors if copy in DAMAGE else 0
-    assert len(found.wrong) <= most, f"{len(found.wrong)} of {found.survivors}: " + "\n".join(found.wrong[:8])
+    assert not found.wrong, f"{len(found.wrong)} of {found.survivors}: " + "\n".join(found.wrong[:8])
     assert found.above == 0
     if copy in FORMS:
         assert not found.findings
@@ -73,22 +69,26 @@ MOST = {
     "requests only": (0, 0, 12),
     "responses only": (0, 0, 4),
     "snapped at 96": (4, 0, 6),
-    "snapped at 128": (4, 0, 4),
+    "snapped at 128": (0, 0, 4),
     "1 in 10 flows": (0, 0, 1),
     "two interfaces": (0, 0, 0),
     "duplicates removed": (0, 0, 0),
     "rotated": (0, 0, 0),
-    "started late": (36, 18, 3),
-    "1 % lost": (9, 0, 3),
-    "1 % lost in bursts": (18, 9, 3),
-    "begun late": (36, 18, 3),
+    "started late": (6, 3, 3),
+    "1 % lost": (2, 0, 3),
+    "1 % lost in bursts": (0, 0, 3),
+    "begun late": (6, 3, 3),
     "5 % twice": (0, 0, 0),
-    "cut to 128 bytes": (4, 0, 4),
-    "5 % change places": (21, 2, 0),
+    "cut to 128 bytes": (0, 0, 4),
+    "5 % change places": (3, 2, 0),
 }
 """Over all recordings, what does not hold yet for each copy: exchanges with a wrong part, those whose `network_ms` is
-too large, and findings above info that the whole capture has not. It can only become less. Those of damage and of a
-late start were measured; those of other forms are limits from before what waits behind holes was kept."""
+too large, and findings above info that the whole capture has not. It can only become less. Wrong parts of damage, of a
+late start and of the snap length of 128 were measured; others are older limits. What is left after a late start are
+ways that are longer by one to three ticks of the timestamps: a direction that begins elsewhere has another least. At 1 %
+loss it is one request of a dead way, whose last copy is missing. Where
+packets change places, a first acknowledgement is too late to be a floor, and one that says that a copy was not needed
+comes after the one that acknowledges it."""
 
 
 @pytest.mark.exhaustive

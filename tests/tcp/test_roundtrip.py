@@ -282,7 +282,7 @@ def test_where_ids_do_not_count_up_only_the_second_silence_in_a_row_proves(bare:
         wire.ask(200 * n + 10)
         wire.answer(200 * n + 10 + 90)
     found = [kind for _, kind, _ in wire.shares()[-3:]]
-    assert found == ([None, "silence", "proven"] if bare else [None, None, None])
+    assert found == ([None, "bound", "proven"] if bare else [None, None, None])
 
 
 def test_both_ends_on_one_host_have_no_network() -> None:

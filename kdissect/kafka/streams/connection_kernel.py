@@ -18,20 +18,27 @@ from kdissect.kafka.streams import state as st
 from kdissect.kafka.streams.encryption.sealing import seal_row
 from kdissect.kafka.streams.fast_lane import in_lane
 from kdissect.kafka.streams.framing import complete, drop_nodes, feed, forget_frame, gap
-from kdissect.kafka.streams.pairing import pop_request, release_held, requests_acknowledged, without_response
+from kdissect.kafka.streams.pairing import (
+    copies_not_needed,
+    pop_request,
+    release_held,
+    requests_acknowledged,
+    without_response,
+)
 from kdissect.kafka.streams.repeats import compare
 from kdissect.kafka.streams.resync import lost_for_good, settle, tell_sides
 from kdissect.kafka.streams.state import Frame, damage, exchange_at, place, problem, tell
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import fetch
 from kdissect.kernels.structs import Bytes, Int, Words
-from kdissect.net.segment import ACK_FLAG, FIN, FLOW, RST, SEGMENT_COLUMNS, SYN, Segment, segment_at
+from kdissect.net.segment import ACK_FLAG, DSACK, FIN, FLOW, RST, SEGMENT_COLUMNS, SYN, Segment, segment_at
 from kdissect.problems import Kind
 from kdissect.schema.vm import SKIM, Skim  # noqa: F401  (SKIM is named in a signature)
 from kdissect.tcp import layout as tl
 from kdissect.tcp.assembly import (
     SETTLE_PACKETS,
     arrive,
+    as_it_came,
     duplicate,
     give_node,
     hole,
@@ -39,6 +46,7 @@ from kdissect.tcp.assembly import (
     ready,
     segment_room,
     segments_acknowledged,
+    segments_came_twice,
     unwrap,
 )
 from kdissect.tcp.layout import Connection, Direction, End, Final, Mode, connection_at, control_at, node_at, outgoing_at
@@ -208,10 +216,7 @@ def _take_waiting(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection
     other = opposite(connection, direction)
     rise, floor, kind = direction.rise, other.floor, other.floor_kind
     direction.waited = outgoing_at(M, tl.OUT).arrival
-    direction.rise = direction.waited.rise
-    if direction.waited.floor >= 0:
-        other.floor = direction.waited.floor
-        other.floor_kind = direction.waited.floor_kind
+    as_it_came(direction.waited, connection, direction)
     _take(M, b, A, sk, connection, direction)
     direction.waited.acked = tl.NULL
     direction.rise = rise
@@ -345,6 +350,9 @@ def _packet(
         compare(M, b, A, packet, connection, direction, highest)
         if connection.unacked >= 0 and other.acked != acked:
             requests_acknowledged(M, packet, connection, other)
+        if other.acked == acked and packet.flags & (SYN | DSACK) == DSACK:
+            copies_not_needed(M, packet, connection, other)
+            segments_came_twice(M, packet, other)
         if other.ahead > 0 and other.acked != acked:
             segments_acknowledged(M, packet, connection, other)
         if more:

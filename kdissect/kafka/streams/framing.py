@@ -18,7 +18,7 @@ from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import be32
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.problems import Kind
-from kdissect.tcp.assembly import give_node, take_node
+from kdissect.tcp.assembly import give_node, note_way, take_node
 from kdissect.tcp.layout import CUT, HOLE, MODES, Connection, Direction, Mode, Sasl, Sight, node_at
 
 PREFIX = 4
@@ -240,6 +240,7 @@ def gap(
     M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, length: Int, time: Int, packet: Int
 ) -> None:
     """`length` bytes of the direction were never captured."""
+    connection.skipped |= direction.side != connection.client and (direction.need < 0 or length > direction.need)
     if direction.mode == Mode.SEARCH:
         if direction.window > 0:
             push(M, direction, HOLE, length, time, packet)
@@ -281,7 +282,9 @@ def feed(
         direction.window += captured
         if captured > 0:
             push(M, direction, at, captured, time, packet)
-            node_at(M, direction.tail).position = 1 if whole else 0
+            node = node_at(M, direction.tail)
+            node.position = 1 if whole else 0
+            note_way(node.arrival, connection, direction)
         if wire > captured:
             direction.cut_total += wire - captured
             if direction.head >= 0:

@@ -47,7 +47,16 @@ from kdissect.schema.apikeys import ApiKey
 from kdissect.tcp import layout as tl
 from kdissect.tcp.assembly import bareness, opposite
 from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final, Sasl, Way, control_at, node_at
-from kdissect.tcp.roundtrip import Found, in_force, lost_by_copies, network_share, proof_of_silence
+from kdissect.tcp.roundtrip import (
+    PROBE_NS,
+    PROOF_NS,
+    Found,
+    in_force,
+    lost_by_copies,
+    may_be_needless,
+    network_share,
+    proof_of_silence,
+)
 
 HOLD_PACKETS = 64
 """How many packets of its connection a response waits for a request that was captured late; see GAP_PACKETS."""
@@ -336,6 +345,22 @@ def pop_request(M: Words, connection: Connection) -> Int:
 
 
 @part
+def copies_not_needed(M: Words, packet: Segment, connection: Connection, direction: Direction) -> None:
+    """A packet says of bytes of a direction that they came twice (D-SACK), just after another one acknowledged them:
+    the requests among them lost nothing by copies that were sent as probes are."""
+    if direction.side != connection.client:
+        return
+    r = connection.request_head
+    steps = 0
+    while r >= 0 and r != connection.unacked and steps < NEXT_FEW:
+        request = request_at(M, r)
+        if 0 < request.resent <= PROOF_NS and packet.time - request.acked <= PROBE_NS:
+            request.bare, request.resent = 2, 0
+        r = request.next
+        steps += 1
+
+
+@part
 def requests_acknowledged(M: Words, packet: Segment, connection: Connection, direction: Direction) -> None:
     """A packet acknowledged bytes of a direction: the requests among them."""
     if direction.side != connection.client:
@@ -356,22 +381,9 @@ def requests_acknowledged(M: Words, packet: Segment, connection: Connection, dir
 
 
 @part
-def _answered_before(M: Words, connection: Connection, until: Int) -> Int:
-    """When the last byte of the latest answer before this one arrived, of those too that wait for their requests.
-    `until`: this one among them, -1 where it did not wait: then all of them came before it."""
-    latest = connection.answered_last
-    h = connection.held_head
-    while h >= 0 and h != until:
-        frame = request_at(M, h).frame
-        if frame.last != NULL:
-            latest = max(latest, frame.last)
-        h = request_at(M, h).next
-    return latest
-
-
-@part
-def _set_way(way: Way, connection: Connection) -> None:
-    """Sets what is known of the way of the current frame of the direction from the broker."""
+def _set_way(way: Way, connection: Connection, frame: Frame) -> None:
+    """Sets what is known of the way of the current frame of the direction from the broker, which is `frame`: the next
+    one stands behind it, whether its request was captured or not."""
     asking = connection.directions[connection.client]
     answering = connection.directions[1 - connection.client]
     plain = connection.sealed == 0
@@ -382,6 +394,10 @@ def _set_way(way: Way, connection: Connection) -> None:
     first, last, hole, filled = answering.first, answering.latest, answering.filled_from, answering.filled_at
     way.first_hole = hole if plain and filled == first and hole < first else NULL
     way.last_hole = hole if plain and filled == last and hole < last else NULL
+    way.skipped, way.behind, way.behind_rise = connection.skipped, connection.answered_last, connection.answered_rise
+    connection.skipped = frame.last == NULL
+    if frame.last != NULL:
+        connection.answered_last, connection.answered_rise = frame.last, way.last_rise
 
 
 @part
@@ -392,8 +408,6 @@ def _answer_columns(connection: Connection, exchange: Exchange, request: Request
     if answered_last == NULL:
         connection.think_from = NULL
     else:
-        connection.answered_last = answered_last
-        connection.answered_rise = request.way.last_rise
         connection.think_from = answered_last
         connection.think_packets = connection.packets
 
@@ -417,15 +431,20 @@ def _network_columns(connection: Connection, exchange: Exchange, request: Reques
     share, kind = network_share(
         connection, asking, asked, answered, request.acked, request.bare, request.proof, request.resent, way
     )
-    if connection.skipped == 1 and request.in_flight > 1:  # what it lay behind is not known
+    alone = request.in_flight == 1 and asking.lost < connection.think_packets
+    if way.skipped == 1 and not alone:  # how long it lay behind its predecessor is not known
         share, kind = np.int64(-1), np.int64(-1)
-    connection.skipped = 0
+        exchange.queued_from = NULL
+    if request.resent > 0 and may_be_needless(
+        asking, connection.directions[1 - connection.client], asked, request.resent
+    ):
+        share, kind = np.int64(-1), np.int64(-1)
     if kind < 0:
         exchange.request_resent = -1
     if kind == Found.TIMESTAMPS:
         exchange.network_down = way.rise
         if exchange.queued_from != NULL:
-            exchange.queued_from += way.rise - connection.answered_rise
+            exchange.queued_from += way.rise - way.behind_rise
     exchange.network = share
     exchange.network_kind = kind
 
@@ -445,7 +464,7 @@ def _think(connection: Connection, first: Int) -> Int:
     than what it takes at most."""
     asking, answering = connection.directions[connection.client], connection.directions[1 - connection.client]
     missed = connection.sealed == 0 and answering.started > 0 and answering.acked > answering.next + 1
-    if missed or max(asking.lost, answering.lost) > connection.think_packets:
+    if missed or max(asking.lost, answering.lost) >= connection.think_packets:
         return -1
     since = connection.think_from
     if connection.requests_open > 0 or connection.held > 0 or since == NULL or since == 0 or first < since:
@@ -494,9 +513,7 @@ def orphan(M: Words, connection: Connection, h: Int) -> None:
     _abandoned(connection, exchange, frame.first)
     if frame.last == NULL:
         connection.think_from = NULL
-    elif frame.last > connection.answered_last:  # later answers may have found their requests meanwhile
-        connection.answered_last = frame.last
-        connection.answered_rise = 0
+    elif frame.last >= connection.answered_last:  # later answers may have found their requests meanwhile
         connection.think_from = frame.last
         connection.think_packets = connection.packets
     problem(
@@ -569,7 +586,7 @@ def _meet_held(M: Words, connection: Connection, r: Int, had: Int) -> bool:
             while connection.repeats >= REPEATS and connection.request_head >= 0:
                 without_response(M, connection, pop_request(M, connection))
             exchange = _new_row(M, connection)
-            exchange.queued_from = _answered_before(M, connection, h)
+            exchange.queued_from = held.way.behind
             if before >= 0:
                 request_at(M, before).next = held.next
             else:
@@ -854,7 +871,6 @@ def take_response(M: Words, connection: Connection, direction: Direction, buf: B
         first = pop_request(M, connection)
         if first == r:
             break
-        connection.skipped |= direction.lost >= request_at(M, first).packets
         without_response(M, connection, first)
     _not_in_flight(M, connection, direction.latest)
     request = request_at(M, r)
@@ -864,8 +880,8 @@ def take_response(M: Words, connection: Connection, direction: Direction, buf: B
     if body >= 0:
         body -= o
     _copy_frame(exchange.response, direction, body)
-    exchange.queued_from = _answered_before(M, connection, np.int64(-1))
-    _set_way(request.way, connection)
+    _set_way(request.way, connection, exchange.response)
+    exchange.queued_from = request.way.behind
     _answer_columns(connection, exchange, request, exchange.response.last)
     latest = request.n == connection.requests - 1
     if request.api == ApiKey.SASL_HANDSHAKE and latest and have >= 6 and be16(buf, o + 4) != 0:
@@ -881,7 +897,7 @@ def _hold(M: Words, connection: Connection, direction: Direction, correlation: I
     held.correlation = correlation
     _copy_frame(held.frame, direction, -1)
     held.n = direction.next
-    _set_way(held.way, connection)
+    _set_way(held.way, connection, held.frame)
     held.packets = connection.packets
     tail = connection.held_head
     if tail < 0:

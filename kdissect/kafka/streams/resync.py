@@ -74,7 +74,7 @@ from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.fit import FITS
 from kdissect.schema.vm import Skim
 from kdissect.tcp import layout as tl
-from kdissect.tcp.assembly import give_node, opposite
+from kdissect.tcp.assembly import as_it_came, give_node, opposite
 from kdissect.tcp.layout import CONTROL, CUT, HOLE, Connection, Direction, Final, Mode, Node, control_at, node_at
 
 ENOUGH = 512
@@ -370,6 +370,8 @@ def _adopt(M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Dire
     direction.begun = 0
     direction.mode = tl.MODES[direction.mode, tl.Sight.FOUND]
     direction.need = -1
+    other = opposite(connection, direction)
+    rise, floor, floor_kind = direction.rise, other.floor, other.floor_kind
     while piece >= 0:
         node = node_at(M, piece)
         at, length, time, packet, following = node.at, node.length, node.time, node.packet, node.next
@@ -381,12 +383,14 @@ def _adopt(M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Dire
                 after = node_at(M, following).next
                 give_node(M, following)
                 following = after
+            as_it_came(node.arrival, connection, direction)
             feed(M, b, A, connection, direction, at, length, length + cut, time, packet)
         elif at == HOLE:
             gap(M, b, A, connection, direction, length, time, packet)
         else:
             feed(M, b, A, connection, direction, 0, 0, length, time, packet)
         piece = following
+    direction.rise, other.floor, other.floor_kind = rise, floor, floor_kind
 
 
 @part
