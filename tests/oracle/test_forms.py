@@ -85,10 +85,10 @@ MOST = {
 """Over all recordings, what does not hold yet for each copy: exchanges with a wrong part, those whose `network_ms` is
 too large, and findings above info that the whole capture has not. It can only become less. Wrong parts of damage, of a
 late start and of the snap length of 128 were measured; others are older limits. What is left after a late start are
-ways that are longer by one to three ticks of the timestamps: a direction that begins elsewhere has another least. At 1 %
-loss it is one request of a dead way, whose last copy is missing. Where
-packets change places, a first acknowledgement is too late to be a floor, and one that says that a copy was not needed
-comes after the one that acknowledges it."""
+ways that are longer by one to three ticks of the timestamps: a direction that begins elsewhere has another least. At
+1 % loss it is one request of a dead way, whose last copy is missing. Where packets change places, a first
+acknowledgement is too late to be a floor, and one that says that a copy was not needed comes after the one that
+acknowledges it."""
 
 
 @pytest.mark.exhaustive
