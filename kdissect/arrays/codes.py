@@ -109,9 +109,9 @@ class Codes:
         """The rows at these places."""
         return self._each(at, len(at))
 
-    def filter(self, kept: npt.NDArray[np.bool_]) -> Codes:
+    def filter(self, mask: npt.NDArray[np.bool_]) -> Codes:
         """The rows for which this holds."""
-        return self.take(np.flatnonzero(kept))
+        return self.take(np.flatnonzero(mask))
 
     def select(self, names: Sequence[str]) -> Codes:
         """The same rows with these columns alone, as far as they are there."""

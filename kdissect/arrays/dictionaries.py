@@ -86,8 +86,8 @@ def unified_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([_with(chunk, known) for chunk in column.chunks], column.type).unify_dictionaries()
 
 
-def _with(chunk: pa.DictionaryArray, known: pa.Array) -> pa.DictionaryArray:
+def _with(chunk: pa.DictionaryArray, dictionary: pa.Array) -> pa.DictionaryArray:
     """The chunk; one that is all null because its dictionary is empty, with a dictionary that is known."""
     if len(chunk.dictionary):
         return chunk
-    return pa.DictionaryArray.from_arrays(pa.nulls(len(chunk), chunk.type.index_type), known)
+    return pa.DictionaryArray.from_arrays(pa.nulls(len(chunk), chunk.type.index_type), dictionary)

@@ -22,9 +22,9 @@ class Lender:
     def __init__(self) -> None:
         self._free: list[npt.NDArray[np.uint8]] = []
 
-    def arrays(self, wanted: Sequence[tuple[tuple[int, ...], npt.DTypeLike]]) -> list[npt.NDArray[Any]]:
+    def arrays(self, shapes: Sequence[tuple[tuple[int, ...], npt.DTypeLike]]) -> list[npt.NDArray[Any]]:
         """An array of each shape and type, not initialised, in one piece of memory."""
-        sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in wanted]
+        sizes = [math.prod(shape) * np.dtype(kind).itemsize for shape, kind in shapes]
         starts, total = [], 0
         for size in sizes:
             starts.append(total)
@@ -36,7 +36,7 @@ class Lender:
         weakref.finalize(lent, self._back, memory).atexit = False
         return [
             lent[start : start + size].view(kind).reshape(shape)
-            for start, size, (shape, kind) in zip(starts, sizes, wanted, strict=True)
+            for start, size, (shape, kind) in zip(starts, sizes, shapes, strict=True)
         ]
 
     def _back(self, memory: npt.NDArray[np.uint8]) -> None:

@@ -117,11 +117,11 @@ class OpenFile:
 
     def readinto(self, target: memoryview) -> int:
         """As `Stream.readinto`."""
-        return self._read(target, whole=True)
+        return self._read(target, fill=True)
 
     def read_some(self, target: memoryview) -> int:
         """Like `readinto`, but returns as soon as anything came (for following a pipe)."""
-        return self._read(target, whole=False)
+        return self._read(target, fill=False)
 
     def waiting(self, seconds: float) -> bool:
         """Whether bytes (or the end) can be read without blocking, waiting up to `seconds`."""
@@ -134,7 +134,7 @@ class OpenFile:
         except (OSError, ValueError):
             return True
 
-    def _read(self, target: memoryview, whole: bool) -> int:
+    def _read(self, target: memoryview, fill: bool) -> int:
         done = min(len(self._head), len(target))
         target[:done] = self._head[:done]
         self._head = self._head[done:]
@@ -147,7 +147,7 @@ class OpenFile:
                     break
                 target[done : done + len(piece)] = piece
                 done += len(piece)
-                if not whole:
+                if not fill:
                     break
         except (OSError, ValueError) as error:
             self.problem = f"reading stopped: {error}"
@@ -194,7 +194,7 @@ class Decompressed:
             self._output = self._step(len(target) - done)
         return done
 
-    def _step(self, wanted: int) -> bytes:
+    def _step(self, most_bytes: int) -> bytes:
         """A piece of plain bytes; empty at a member's end or when more input is needed."""
         fresh = False
         if not self._input and (self._engine is None or self._hungry()):
@@ -215,10 +215,10 @@ class Decompressed:
                 out: bytes = self._engine.decompress(self._input)
                 self._input = b""
             elif self.compression == "gzip":
-                out = self._engine.decompress(self._input, wanted)
+                out = self._engine.decompress(self._input, most_bytes)
                 self._input = self._engine.unconsumed_tail
             else:
-                out = self._engine.decompress(self._input, wanted)
+                out = self._engine.decompress(self._input, most_bytes)
                 self._input = b""
         except Exception as error:  # each library has its own exceptions; all mean damaged data
             self._ended = True

@@ -122,13 +122,13 @@ class CaptureSet(Condition):
         window: Window,
         follow: bool = False,
         stopped: Callable[[], bool] = lambda: False,
-        wanted: int | None = None,
+        most_packets: int | None = None,
     ) -> Iterator[Block]:
         """Read the capture once, in blocks through `window` (which is reset).
 
         `follow`: when the last file ends, wait for it to grow until `stopped()`; idle blocks come while it is quiet.
-        `wanted`: stop after that many packets or a few more. Raises NotACapture when a single file turns out to be
-        none, and CaptureUnreadable when the capture was read before and cannot be read again.
+        `most_packets`: stop after that many packets or a few more. Raises NotACapture when a single file turns out to
+        be none, and CaptureUnreadable when the capture was read before and cannot be read again.
         """
         from kdissect.capture.pcap import PACKET_COLUMNS
         from kdissect.capture.reader import MAX_PACKETS, POLL_SECONDS, FileReader
@@ -156,7 +156,7 @@ class CaptureSet(Condition):
             for block in reader.blocks(rows, follow and last, stopped, self._continued, last and not follow):
                 seen += len(block.packets)
                 yield block
-                if wanted is not None and seen >= wanted:
+                if most_packets is not None and seen >= most_packets:
                     return
             if follow and last:
                 self._let_go()

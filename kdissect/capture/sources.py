@@ -242,7 +242,7 @@ def begins(member: Member) -> float:
     probe = CaptureSet(member.name, [Member(member.name, member.path)])
     first = float("inf")
     try:
-        for block in probe.blocks(Window(slot_bytes=1 << 18, slots=2), wanted=1):
+        for block in probe.blocks(Window(slot_bytes=1 << 18, slots=2), most_packets=1):
             first = float(block.packets[0, 0])
             break
     except NotACapture:

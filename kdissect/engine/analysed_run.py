@@ -75,9 +75,9 @@ def analysed(
 class AnalysedRun:
     """One pass over captures for the tables asked for (name -> columns), analysed where they have to be.
 
-    `whole`, `parts` or `settled` may be called, once. `inputs`: what is read instead of the captures' files. `where`:
-    of a table only rows for which this holds are wanted. Others are dropped as early as the condition can be evaluated,
-    and the caller filters the remaining rows.
+    `all_tables`, `parts` or `settled` may be called, once. `inputs`: what is read instead of the captures' files.
+    `where`: of a table only rows for which this holds are wanted. Others are dropped as early as the condition can be
+    evaluated, and the caller filters the remaining rows.
     """
 
     def __init__(
@@ -130,23 +130,23 @@ class AnalysedRun:
             self.builder.coded, self.builder.sums_traffic = HIDDEN, True
             self.books.wishes.aside = True
 
-    def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
+    def all_tables(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
         """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes. Of rows
         that are more than the memory allowed, the first ones (`Settings.memory`)."""
         pieces = Pieces(self.books, self.where if self.stage.idle else {})
         room = Room(self.books.settings.memory)
         for part in self.run.rows():
-            if room.take(part.tables, sum(size(batch) for batch in part.beside.values())):
-                pieces.take(part)
+            if room.admit(part.tables, sum(size(batch) for batch in part.beside.values())):
+                pieces.keep_part(part)
         at_the_end = self._finished(room)
         if self.stage.idle:
-            return {name: [*pieces.rows.get(name, ()), *_listed(at_the_end, name)] for name in self.asked}
+            return {name: [*pieces.rows.get(name, ()), *_pieces_of(at_the_end, name)] for name in self.asked}
         self.clock.at(timings.TABLES)
         made = pieces.tables()
         self.clock.at(timings.ANALYSIS)
         tables = self.stage.whole({**made, **at_the_end}, pieces.messages())
         self.clock.at(timings.REST)
-        return {name: _listed(tables, name) for name in self.asked}
+        return {name: _pieces_of(tables, name) for name in self.asked}
 
     def _finished(self, room: Room) -> dict[str, pa.Table]:
         """The tables made at the end, as far as there is room."""
@@ -169,7 +169,7 @@ class AnalysedRun:
         made: dict[str, list[pa.Table]] = {}
         left_out: Counter[str] = Counter()
         for name, piece in self.books.pieces_at_the_end():
-            if room.take({name: piece}) or name not in made:
+            if room.admit({name: piece}) or name not in made:
                 made.setdefault(name, []).append(piece)
             else:
                 left_out[name] += piece.num_rows
@@ -178,17 +178,17 @@ class AnalysedRun:
             settings.limited.note(f"the first {kept:,} {name} fit in {allowed}; {count:,} more are left out")
         return {name: self.builder.finished(name, made.pop(name)) for name in list(made)}
 
-    def parts(self, held: int = 0) -> Iterator[dict[str, pa.Table]]:
+    def parts(self, held_back: int = 0) -> Iterator[dict[str, pa.Table]]:
         """Rows of the tables in PROGRESSIVE and of those read for them, as they are settled: memory stays flat. Tables
         that were not asked for may be `Codes`.
 
-        Brokers and topics have the names that are known by then; nothing is worked on before `held` rows were read.
-        Raises LateNames as soon as messages tell other names than were given since `TableBuilder.note_names`, if that
-        was called.
+        Brokers and topics have the names that are known by then; nothing is worked on before `held_back` rows were
+        read. Raises LateNames as soon as messages tell other names than were given since `TableBuilder.note_names`, if
+        that was called.
         """
         if self.stage.hidden:
             self.builder.coded = HIDDEN
-            self.books.spare()
+            self.books.read_sparingly()
         coded = self.builder.coded
         pieces = Pieces(self.books, coded=coded)
         mark = self.run.watermark
@@ -201,14 +201,16 @@ class AnalysedRun:
                 yield self._feed(pieces, mark)
                 yield dict(self.stage.hide(self.vocabulary))
                 pieces = Pieces(self.books, coded=coded)
-            enough = max(held, ROWS_A_TIME, min(self.stage.waiting, MOST_ROWS)) if moved else max(held, MOST_ROWS)
+            enough = (
+                max(held_back, ROWS_A_TIME, min(self.stage.waiting, MOST_ROWS)) if moved else max(held_back, MOST_ROWS)
+            )
             if part.block != block and pieces.count >= enough:
-                held = 0
+                held_back = 0
                 mark = self.run.watermark
                 yield self._feed(pieces, mark)
                 pieces = Pieces(self.books, coded=coded)
             block = part.block
-            pieces.take(part)
+            pieces.keep_part(part)
         yield self._feed(pieces, NO_WATERMARK, last=True)
 
     def settled(self, spool: Spool) -> Iterator[dict[str, pa.Table]]:
@@ -220,7 +222,7 @@ class AnalysedRun:
 
     def settled_lots(self, spool: Spool) -> Iterator[Lot]:
         """The lots that `settled` works on."""
-        for aside in [pieces.aside(spool, mark) for pieces, mark in self._lots()]:
+        for aside in [pieces.spool_all(spool, mark) for pieces, mark in self._lots()]:
             self.clock.at(timings.TABLES)
             unresolved = {name: [spool.get(place)] for name, place in aside.tables.items()}
             messages = {kind: spool.get(place) for kind, place in aside.messages.items()}
@@ -260,7 +262,7 @@ class AnalysedRun:
                 yield pieces, self.run.watermark
                 pieces = Pieces(self.books)
             block = part.block
-            pieces.take(part)
+            pieces.keep_part(part)
             del part  # its rows go as soon as they were worked on
         yield pieces, NO_WATERMARK
 
@@ -279,16 +281,16 @@ class AnalysedRun:
 
     def worked(
         self,
-        made: Mapping[str, pa.Table],
+        new_rows: Mapping[str, pa.Table],
         messages: Mapping[tuple[int, int], pa.Table],
         mark: int,
-        named: Sequence[NamedFetches] = (),
+        named_fetches: Sequence[NamedFetches] = (),
         last: bool = False,
     ) -> dict[str, pa.Table]:
         """The rows, resolved, that are settled by further rows; none that comes later is earlier than `mark`
-        (microseconds). `named`, `last`: see `Stage.feed`."""
-        lot = self._lot({**made}, messages, mark)
-        return worked(self.stage, self.clock, lot, named, last)
+        (microseconds). `named_fetches`, `last`: see `Stage.feed`."""
+        lot = self._lot({**new_rows}, messages, mark)
+        return worked(self.stage, self.clock, lot, named_fetches, last)
 
     def _lot(self, tables: dict[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int) -> Lot:
         if "api_versions" in self.builder.columns:
@@ -308,14 +310,14 @@ class Lot(NamedTuple):
 
 
 def worked(
-    stage: Stages, clock: Timings, lot: Lot, named: Sequence[NamedFetches] = (), last: bool = False
+    stage: Stages, clock: Timings, lot: Lot, named_fetches: Sequence[NamedFetches] = (), last: bool = False
 ) -> dict[str, pa.Table]:
-    """The rows of a lot in order, and what is settled by them. `named`, `last`: see `Stage.feed`."""
+    """The rows of a lot in order, and what is settled by them. `named_fetches`, `last`: see `Stage.feed`."""
     # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
     clock.at(timings.TABLES)
     tables = {name: order(name, lot.tables.pop(name)) for name in list(lot.tables)}
     clock.at(timings.ANALYSIS)
-    fed = stage.feed(tables, lot.messages, lot.mark, named, last)
+    fed = stage.feed(tables, lot.messages, lot.mark, named_fetches, last)
     clock.at(timings.REST)
     return {**tables, **fed}
 
@@ -420,7 +422,7 @@ class Pieces:
         self.count = 0
         self._messages: dict[tuple[int, int], list[pa.RecordBatch]] = {}
 
-    def take(self, part: Rows) -> None:
+    def keep_part(self, part: Rows) -> None:
         """Keep the rows of a part."""
         for name, batch in part.tables.items():
             if name in self.where:
@@ -461,7 +463,7 @@ class Pieces:
             topics.given.names |= {(None, known): names.get(known) for known in told}
         return [piece.named(names) for piece in pieces]
 
-    def aside(self, spool: Spool, mark: int) -> _Aside:
+    def spool_all(self, spool: Spool, mark: int) -> _Aside:
         """Everything into the spool, unresolved. The rows are not kept."""
         from kdissect.engine.bounds.spool import together
 
@@ -493,5 +495,5 @@ def _resolved(
     return found
 
 
-def _listed(tables: Mapping[str, pa.Table], name: str) -> list[pa.RecordBatch | pa.Table]:
+def _pieces_of(tables: Mapping[str, pa.Table], name: str) -> list[pa.RecordBatch | pa.Table]:
     return [tables[name]] if name in tables else []

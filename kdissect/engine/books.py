@@ -82,7 +82,7 @@ class Books:
         """Decodes messages."""
         return self.wishes.decoder
 
-    def spare(self) -> None:
+    def read_sparingly(self) -> None:
         """Leave partitions of Produce alone for as long as no message has their number of replicas: no row of them is
         made until then. Messages that need not be decoded are read aside. For rows as codes."""
         columns = {name: read for name, read in self.builder.columns.items() if name != "produce_partitions"}

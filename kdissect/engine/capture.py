@@ -66,9 +66,9 @@ class Capture(CaptureTables):
         `exchange_id` may name its connection by the beginning of its id ("3f2a:12"), `frame` is Wireshark's number.
         Raises UsageError when there is no such exchange, or when the beginning fits several connections.
         """
-        from kdissect.engine.extracts.showing import show, wanted
+        from kdissect.engine.extracts.showing import parse_target, show
 
-        return show(self._captures, self._everything, wanted(exchange_id, frame), reveal)
+        return show(self._captures, self._everything, parse_target(exchange_id, frame), reveal)
 
     def cut(
         self,
@@ -178,7 +178,7 @@ class Capture(CaptureTables):
             bounded = Capture(self._captures, settings_of_journeys(self._settings, found))
             again = summary.exchanges and can_read_again(self._captures)
             ways = bounded.tables(report.JOURNEYS) if again else {}
-            made = report.made(found, summary, named or shlex.join(files), explain, ways, bounded.left_out)
+            made = report.make_report(found, summary, named or shlex.join(files), explain, ways, bounded.left_out)
             return stream.write(report.render(made).encode())
 
     def save(self, directory: str | Path, tables: Mapping[str, Sequence[str] | None] | None = None) -> dict[str, int]:

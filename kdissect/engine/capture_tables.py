@@ -212,14 +212,14 @@ class CaptureTables:
                 names = [name for name in tables if name in part]
                 yield {name: run.builder.finished(name, [part[name]], found[name], shown[name]) for name in names}
 
-    def _joined(self, condition: Filter | None, shown: list[str]) -> Iterator[pa.RecordBatch]:
+    def _delivery_batches(self, condition: Filter | None, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Rows of the table JOINED, in order."""
         from kdissect.engine.extracts.delivery_shares import deliveries
         from kdissect.tables.builder import shown as plain
 
-        schema = schema_of(JOINED, shown)
-        settings = self._reading({JOINED: shown}, {JOINED: condition}, False)
-        for part in deliveries(self._captures, settings, _with_filter(shown, condition), condition):
+        schema = schema_of(JOINED, columns)
+        settings = self._reading({JOINED: columns}, {JOINED: condition}, False)
+        for part in deliveries(self._captures, settings, _with_filter(columns, condition), condition):
             yield from plain(part, schema).combine_chunks().to_batches()
 
     def _as_many_as_fit(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -245,18 +245,18 @@ class CaptureTables:
         return self.frugal and (TABLES[name].joined or TABLES[name].made is By.BLOCK)
 
     def _analysed_batches(
-        self, name: str, made: list[str], condition: Filter | None, shown: list[str]
+        self, name: str, read_columns: list[str], condition: Filter | None, shown_columns: list[str]
     ) -> Iterator[pa.RecordBatch]:
         if name == JOINED:
-            yield from self._joined(condition, shown)
+            yield from self._delivery_batches(condition, shown_columns)
             return
         if not TABLES[name].progressive:
-            yield from self._tables({name: shown}, {}, {name: condition})[name].to_batches()
+            yield from self._tables({name: shown_columns}, {}, {name: condition})[name].to_batches()
             return
-        run = AnalysedRun(self._captures, {name: made}, self._settings)
+        run = AnalysedRun(self._captures, {name: read_columns}, self._settings)
         for part in run.parts():
             if name in part and part[name].num_rows:
-                yield from run.builder.pieces(name, [part[name]], condition, shown, named=True)
+                yield from run.builder.pieces(name, [part[name]], condition, shown_columns, named=True)
 
     def stream(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
@@ -300,50 +300,55 @@ class CaptureTables:
 
     def _tables(
         self,
-        asked: Mapping[str, Sequence[str] | None],
+        wanted_columns: Mapping[str, Sequence[str] | None],
         where: Mapping[str, str | None],
         conditions: Mapping[str, Filter | None] | None = None,
         reveal: bool = False,
     ) -> dict[str, pa.Table]:
-        if self.frugal and list(asked) == ["findings"]:
-            from kdissect.engine.flowing_answers import found as found_in
+        if self.frugal and list(wanted_columns) == ["findings"]:
+            from kdissect.engine.flowing_answers import find_findings
 
-            columns = columns_of("findings", asked["findings"])
+            columns = columns_of("findings", wanted_columns["findings"])
             condition = (conditions or {}).get("findings") or _condition("findings", where.get("findings"))
-            looked, rows = found_in(self._captures, self._settings)
+            looked, rows = find_findings(self._captures, self._settings)
             return {"findings": looked.builder.finished("findings", [rows], condition, columns)}
-        if list(asked) == [JOINED]:
-            columns = columns_of(JOINED, asked[JOINED])
+        if list(wanted_columns) == [JOINED]:
+            columns = columns_of(JOINED, wanted_columns[JOINED])
             condition = (conditions or {}).get(JOINED) or self._condition(JOINED, where.get(JOINED))
-            rows = self._as_many_as_fit(self._joined(condition, columns))
+            rows = self._as_many_as_fit(self._delivery_batches(condition, columns))
             return {JOINED: pa.Table.from_batches(rows, schema_of(JOINED, columns))}
-        run, shown, found = self._run(asked, where, conditions, reveal)
+        run, shown, found = self._run(wanted_columns, where, conditions, reveal)
         return {
-            name: run.builder.finished(name, parts, found[name], shown[name]) for name, parts in run.whole().items()
+            name: run.builder.finished(name, parts, found[name], shown[name])
+            for name, parts in run.all_tables().items()
         }
 
     def _run(
         self,
-        asked: Mapping[str, Sequence[str] | None],
+        wanted_columns: Mapping[str, Sequence[str] | None],
         where: Mapping[str, str | None],
         conditions: Mapping[str, Filter | None] | None = None,
         reveal: bool = False,
     ) -> tuple[AnalysedRun, dict[str, list[str]], Mapping[str, Filter | None]]:
         """A run for whole tables, the columns to show of each, and the filters."""
-        shown = {name: columns_of(name, columns) for name, columns in asked.items()}
-        found = conditions or {name: self._condition(name, where.get(name)) for name in asked}
+        shown = {name: columns_of(name, columns) for name, columns in wanted_columns.items()}
+        found = conditions or {name: self._condition(name, where.get(name)) for name in wanted_columns}
         columns = {name: _with_filter(names, found[name]) for name, names in shown.items()}
         early = {name: condition for name, condition in found.items() if condition is not None}
-        return AnalysedRun(self._captures, columns, self._reading(asked, found, reveal), where=early), shown, found
+        return (
+            AnalysedRun(self._captures, columns, self._reading(wanted_columns, found, reveal), where=early),
+            shown,
+            found,
+        )
 
     def _reading(
-        self, asked: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool
+        self, wanted_columns: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool
     ) -> Settings:
         """The settings, with what the columns asked for by name and the filters say of record batches. Where rows of
         topics alone are wanted, the filter does what the selection would."""
-        reading = self._settings.reading.asked(asked, filters, reveal)
+        reading = self._settings.reading.asked(wanted_columns, filters, reveal)
         wish = self._settings.selection
-        if wish is not None and wish.topics and all(name in BY_TOPIC for name in asked):
+        if wish is not None and wish.topics and all(name in BY_TOPIC for name in wanted_columns):
             wish = wish.without_topics() or None
         return replace(self._settings, reading=reading, selection=wish)
 
@@ -398,7 +403,7 @@ def _message_type(api: str, direction: str) -> tuple[int, int]:
 
     if direction not in ("request", "response"):
         raise UsageError(f"direction is request or response, not {direction!r}")
-    return index.load().find(api).key, 1 if direction == "response" else 0
+    return index.load().find_api(api).key, 1 if direction == "response" else 0
 
 
 def _message_schema(kind: tuple[int, int]) -> pa.Schema:

@@ -21,6 +21,6 @@ class Common:
     of: tuple[int | None, ...] = ()
     """The captures, and the span of time, that it was found in."""
 
-    def told(self, segments: Segments) -> Segments:
+    def drop_copies(self, segments: Segments) -> Segments:
         """Segments without those that another interface tells."""
         return segments if self.one_sight is None else self.one_sight(segments)

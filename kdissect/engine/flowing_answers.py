@@ -23,13 +23,13 @@ USUAL = 512_000_000
 """Bytes of memory that the bounds of what is gathered are made for; where more is allowed, more is kept."""
 
 
-def found(captures: Sequence[CaptureSet], settings: Settings) -> tuple[AnalysedRun, pa.Table]:
+def find_findings(captures: Sequence[CaptureSet], settings: Settings) -> tuple[AnalysedRun, pa.Table]:
     """The table `findings`, looked for in as many rows as the first screen looks at; what was not looked at is noted.
     The run is that which read."""
-    return Names(captures, settings).found(lambda names: _found(captures, settings, names))
+    return Names(captures, settings).read_named(lambda names: _find_findings(captures, settings, names))
 
 
-def _found(captures: Sequence[CaptureSet], settings: Settings, names: Names) -> tuple[AnalysedRun, pa.Table]:
+def _find_findings(captures: Sequence[CaptureSet], settings: Settings, names: Names) -> tuple[AnalysedRun, pa.Table]:
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
     run = AnalysedRun(captures, {"findings": SCHEMAS["findings"].names}, settings)
     evidence = Evidence(EVIDENCE, settings.slow)
@@ -50,7 +50,7 @@ def sessions(
 ) -> tuple[SessionRows, pa.Table]:
     """The rows for figures of fetch sessions, and `share_sessions`; rows that were not kept are noted. `read`: tables
     and columns that they read."""
-    return Names(captures, settings).found(lambda names: _sessions(captures, settings, read, names))
+    return Names(captures, settings).read_named(lambda names: _sessions(captures, settings, read, names))
 
 
 def _sessions(
@@ -68,9 +68,9 @@ def _sessions(
     for part in names.parts(run):
         named = {name: run.builder.resolve(name, part[name], plain=True) for name in tables if name in part}
         if "fetches" in named:
-            found.take(exchanges, named["fetches"], named.get("fetch_sessions"))
+            found.add_rows(exchanges, named["fetches"], named.get("fetch_sessions"))
         elif "fetch_sessions" in named:
-            found.take(exchanges, SCHEMAS["fetches"].empty_table(), named["fetch_sessions"])
+            found.add_rows(exchanges, SCHEMAS["fetches"].empty_table(), named["fetch_sessions"])
         if "share_sessions" in named and named["share_sessions"].num_rows:
             shares = run.builder.finished("share_sessions", [named["share_sessions"]])
         spare.give_back()
@@ -84,7 +84,7 @@ def latencies(
     every: float | None, where: Filter | None,
 ) -> pa.Table:  # fmt: skip
     """Latencies by these columns of `exchanges`; `read`: table -> columns that they are made of."""
-    return Names(captures, settings).found(
+    return Names(captures, settings).read_named(
         lambda names: _latencies(captures, settings, columns, read, every, where, names)
     )
 

@@ -88,7 +88,7 @@ class Segments(Protocol):
     def forget(self, flows: Words) -> None:
         """The numbers of these flows may be given to others."""
 
-    def rest(self) -> None:
+    def end_input(self) -> None:
         """No more packets come."""
 
     def finish(self) -> None:

@@ -89,14 +89,15 @@ class Strand:
         self.view.make_way()
 
     def feed(self, segments: Words, flows: Words, order: Words) -> list[Walked]:
-        """The harvests of a block; `order` as for `Dissector.feed`. Another thread makes rows of it, with `made`."""
+        """The harvests of a block; `order` as for `Dissector.feed`. Another thread makes rows of it, with
+        `make_rows`."""
         return self._finished(self.dissector.feed(segments, len(flows), order), flows)
 
     def finish(self, flows: Words) -> list[Walked]:
         """The harvests at the end of the capture, as `feed`."""
         return self._finished(self.dissector.finish(), flows)
 
-    def made(self, parts: Sequence[Walked], clock: Timings) -> Iterator[Rows]:
+    def make_rows(self, parts: Sequence[Walked], clock: Timings) -> Iterator[Rows]:
         """Unresolved rows of what `feed` gave."""
         for part in parts:
             yield from rows(part, self.wishes, self.completion.ledger, self.builder, clock)
@@ -169,9 +170,9 @@ def _messages(done: Completed, kind: Kind | None, ledger: Ledger) -> pa.RecordBa
     return identified(done, message.rows, payloads.unfolded(message.batch, kind, requests), ledger)
 
 
-def _beside(done: Completed, wanted: Mapping[Kind, frozenset[str]], ledger: Ledger) -> dict[Kind, pa.RecordBatch]:
+def _beside(done: Completed, wanted_paths: Mapping[Kind, frozenset[str]], ledger: Ledger) -> dict[Kind, pa.RecordBatch]:
     """The further messages that are wanted."""
-    found = {kind: done.messages[kind] for kind in wanted if kind in done.messages}
+    found = {kind: done.messages[kind] for kind in wanted_paths if kind in done.messages}
     return {
         kind: identified(done, message.rows, message.batch, ledger)
         for kind, message in found.items()

@@ -46,7 +46,7 @@ STREAMED = tuple(
 """Tables whose rows are made as exchanges complete."""
 
 
-def columns(table: str, named: Sequence[str] | None = None) -> list[str]:
+def columns(table: str, names: Sequence[str] | None = None) -> list[str]:
     """The columns of a table that can be made without the analysis, which needs more than one capture's past.
 
     Raises UsageError for other tables, for columns that are not there, and for columns of the analysis.
@@ -54,9 +54,9 @@ def columns(table: str, named: Sequence[str] | None = None) -> list[str]:
     if table not in STREAMED:
         columns_of(table)
         raise UsageError(f"rows of {table!r} are complete at the end only; a stream makes: {', '.join(STREAMED)}")
-    asked = columns_of(table, named)
+    asked = columns_of(table, names)
     plain = [column for column in asked if Stage({table: [column]}).idle]
-    if named is not None and plain != asked:
+    if names is not None and plain != asked:
         late = next(column for column in asked if column not in plain)
         raise UsageError(f"column {late!r} of {table!r} is made by the analysis, which a stream does not run")
     return plain
@@ -109,14 +109,14 @@ class Continued(Run):
             for name in self.tables:
                 batch = part.tables.get(name)
                 if batch is not None and batch.num_rows:
-                    yield name, self.shown(name, batch)
+                    yield name, self.resolve_rows(name, batch)
         if "problems" in self.tables:
             made = self.books.builder.at_the_end(self.books.ledger.problems())["problems"]
             found = self.books.builder.finished("problems", [made])
             if found.num_rows:
-                yield "problems", self.shown("problems", found)
+                yield "problems", self.resolve_rows("problems", found)
 
-    def shown(self, name: str, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    def resolve_rows(self, name: str, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
         """Unresolved rows as they are handed out: named by what is known now, plain."""
         return self.books.builder.resolved(name, rows)
 
@@ -136,7 +136,7 @@ class Continued(Run):
                 segments = scanner.scan(block)
                 segments[:, PACKET] += number << FILE_SHIFT
                 flows = scanner.flows
-                yield from self.taken(dissector.feed(segments, len(flows)), flows, completion)
+                yield from self.complete_harvests(dissector.feed(segments, len(flows)), flows, completion)
                 scanner.forget(dissector.free_flows())
                 dissector.before_next_block(rereadable=False)  # what earlier files left can be read nowhere again
         except CaptureError as error:

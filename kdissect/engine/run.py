@@ -31,7 +31,7 @@ class Run(SharedPass):
     def readings(self) -> Iterator[tuple[int, Packets, Segments]]:
         """The readings of the inputs, with each packet that two interfaces captured once."""
         for number, capture, segments in super().readings():
-            yield number, capture, self._settings.common.told(segments)
+            yield number, capture, self._settings.common.drop_copies(segments)
 
 
 def selected(captures: Sequence[CaptureSet], settings: Settings) -> Selected:

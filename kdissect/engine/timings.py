@@ -47,15 +47,15 @@ class Timings:
                 self.cpu_seconds[self._layer] += worked - self._worked
         self._layer, self._since, self._thread, self._worked = layer, now, thread, worked
 
-    def merge(self, other: Timings, whole: bool = False) -> None:
-        """Add what another thread did; seconds of threads that work at the same time add up. `whole`: what it did
+    def merge(self, timings: Timings, all_steps: bool = False) -> None:
+        """Add what another thread did; seconds of threads that work at the same time add up. `all_steps`: what it did
         besides the layers, too."""
-        other.at(WAITING)
-        for layer in range(len(LAYERS) if whole else REST):
-            self.seconds[layer] += other.seconds[layer]
-            self.cpu_seconds[layer] += other.cpu_seconds[layer]
-        self.packets += other.packets
-        self.frames += other.frames
+        timings.at(WAITING)
+        for layer in range(len(LAYERS) if all_steps else REST):
+            self.seconds[layer] += timings.seconds[layer]
+            self.cpu_seconds[layer] += timings.cpu_seconds[layer]
+        self.packets += timings.packets
+        self.frames += timings.frames
 
     def table(self) -> pa.Table:
         """One row a layer: layer, seconds, cpu_seconds, share (of all seconds), ns_per_packet, ns_per_frame, mb_per_s

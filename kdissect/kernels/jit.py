@@ -51,12 +51,12 @@ def type_of(kind: Kind) -> Any:
             return types.BaseTuple.from_types([type_of(part) for part in parts], tuple_kind)
 
 
-def taken(signature: Signature) -> tuple[Any, ...]:
+def argument_types(signature: Signature) -> tuple[Any, ...]:
     """numba's types of what a kernel takes."""
     return tuple(map(type_of, signature.taken))
 
 
-def given(signature: Signature) -> Any:
+def result_types(signature: Signature) -> Any:
     """numba's type of what a kernel gives."""
     results = [type_of(one) for one in signature.given]
     if len(results) > 1:
@@ -66,9 +66,9 @@ def given(signature: Signature) -> Any:
 
 def compile_form(dispatcher: Any, signature: Signature) -> Any:
     """Compile one declared form; numba's result. Raises TypeError where the kernel gives something else."""
-    dispatcher.compile(taken(signature))
-    made = dispatcher.overloads[taken(signature)]
-    if made.signature.return_type != given(signature):
+    dispatcher.compile(argument_types(signature))
+    made = dispatcher.overloads[argument_types(signature)]
+    if made.signature.return_type != result_types(signature):
         name = f"{dispatcher.py_func.__module__}.{dispatcher.py_func.__name__}"
         raise TypeError(f"{name} gives {made.signature.return_type}, which is not what it declares: {signature}")
     return made

@@ -33,7 +33,7 @@ PLAIN = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 """Whether kernels run as Python."""
 if PLAIN:
     np.seterr(over="ignore")  # numpy's integers come round as the kernels' do, and warn
-LIBRARY = None if PLAIN else native.find()
+LIBRARY = None if PLAIN else native.find_library()
 """The shared object of all kernels."""
 
 if not PLAIN and LIBRARY is None:
@@ -108,10 +108,10 @@ class Kernel(Part):
     def __call__(self, *args: Any) -> Any:
         """Run it. Raises TypeError for arguments that are not as declared."""
         if self._code is None:
-            self._code = self._found()
+            self._code = self._resolve()
         return self._code(*args)
 
-    def _found(self) -> Callable[..., Any]:
+    def _resolve(self) -> Callable[..., Any]:
         if LIBRARY is not None and self.name in LIBRARY:
             return LIBRARY.function(self.name, self.signatures)
         from kdissect.kernels.jit import as_kernel
@@ -147,7 +147,7 @@ def kernel(*declared: str) -> Callable[[F], F]:
         name = getattr(declared[0], "__name__", "") if declared else ""
         raise TypeError(f'kernel {name} declares nothing: write what it takes and gives, as @kernel("u1[:] i8 -> i8")')
 
-    def made(function: F) -> F:
+    def decorate(function: F) -> F:
         if PLAIN:
             return function
         found = Kernel(function, declared)
@@ -155,7 +155,7 @@ def kernel(*declared: str) -> Callable[[F], F]:
         same: Any = found
         return same  # type: ignore[no-any-return]
 
-    return made
+    return decorate
 
 
 def part(function: F) -> F:

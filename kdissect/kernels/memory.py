@@ -184,18 +184,18 @@ def copy_text(source: Any, o: Any, to: Any, w: Any, n: Any) -> Any:
 
 
 @part
-def same_bytes(one: Any, o: Any, other: Any, p: Any, n: Any) -> Any:
-    """Whether `one[o:o + n]` and `other[p:p + n]` are the same; both are uint8 arrays in one piece. Raises IndexError
-    out of range."""
-    if n < 0 or o < 0 or p < 0 or n > one.size - o or n > other.size - p:
+def same_bytes(first: Any, o: Any, second: Any, p: Any, n: Any) -> Any:
+    """Whether `first[o:o + n]` and `second[p:p + n]` are the same; both are uint8 arrays in one piece. Raises
+    IndexError out of range."""
+    if n < 0 or o < 0 or p < 0 or n > first.size - o or n > second.size - p:
         raise IndexError("bytes lie outside of their array")
     q = np.int64(0)
     while q + 8 <= n:
-        if _word(one, o + q) != _word(other, p + q):
+        if _word(first, o + q) != _word(second, p + q):
             return False
         q += 8
     while q < n:
-        if one[o + q] != other[p + q]:
+        if first[o + q] != second[p + q]:
             return False
         q += 1
     return True

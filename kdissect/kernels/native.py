@@ -92,7 +92,7 @@ def in_checkout() -> bool:
     return (PACKAGE.parent / "pyproject.toml").exists()
 
 
-def find() -> Library | None:
+def find_library() -> Library | None:
     """The shared object next to this module; in a checkout, only if it was made of just the sources that lie there."""
     if not PATH.exists():
         return None

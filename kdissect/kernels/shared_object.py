@@ -72,14 +72,14 @@ def build(paths: Mapping[Target, Path], kernels: Mapping[str, Kernel]) -> int:
     return len(next(iter(objects.values()))) - 1
 
 
-def _link(objects: list[Path], made: Path, target: Target) -> None:
+def _link(objects: list[Path], library: Path, target: Target) -> None:
     own = target == own_target()
-    arguments = ["-shared", "-o", str(made), *map(str, objects)]
+    arguments = ["-shared", "-o", str(library), *map(str, objects)]
     known = linker() if own else None
     if known is not None:
         linking = subprocess.Popen([*known, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     else:
-        caches = {name: str(made.parent / "zig") for name in ("ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR")}
+        caches = {name: str(library.parent / "zig") for name in ("ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR")}
         options = ["cc", *([] if own else ["-target", target.zig]), *target.flags]
         linking = start_python(
             ZIG, [*options, *arguments], environment=caches, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -216,19 +216,19 @@ def _entry(called: str, made: Any, signature: Any) -> str:
     return str(module)
 
 
-def _number(context: Any, build: Any, known: Any, word: Any) -> Any:
+def _number(context: Any, build: Any, numba_type: Any, word: Any) -> Any:
     """A number from its word."""
-    kind = context.get_value_type(known)
+    kind = context.get_value_type(numba_type)
     if str(kind) == "double":
         return build.bitcast(word, kind)
     return word if kind == word.type else build.trunc(word, kind)
 
 
-def main(path: Path, target: Target | None = None, made: Path | None = None) -> None:
+def main(path: Path, target: Target | None = None, built: Path | None = None) -> None:
     """Compile the package's kernels for a target (None: the system that runs) into `path`, and say what was made. A
-    shared object of just these sources, next to this module or in the folder `made`, is used as it is."""
+    shared object of just these sources, next to this module or in the folder `built`, is used as it is."""
     target = target or own_target()
-    ready = made / target.name / PATH.name if made is not None else None
+    ready = built / target.name / PATH.name if built is not None else None
     if ready is not None and ready.exists() and digest().encode() in ready.read_bytes():
         shutil.copyfile(ready, path)
     elif LIBRARY is not None and path != PATH and target == own_target():

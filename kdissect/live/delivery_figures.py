@@ -74,7 +74,7 @@ class DeliveryFigures:
         self._groups: dict[str, tuple[str, int]] = {}
         """By connection, its group, and when it was last known."""
 
-    def take(self, moment: Moment) -> pa.Table | None:
+    def keep_rows(self, moment: Moment) -> pa.Table | None:
         """Keep the rows of a moment. Returns the deliveries to `count`, None for none."""
         now_us = moment.now_ns // 1000
         tables = {

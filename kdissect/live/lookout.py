@@ -46,7 +46,7 @@ def explain(rows: Sequence[dict[str, Any]]) -> None:
 
 
 class Lookout:
-    """Looks for findings now and then. `found` gives those that are new since it was asked last."""
+    """Looks for findings now and then. `new_findings` gives those since the last call."""
 
     def __init__(self, every_s: float = EVERY_S) -> None:
         self._every = every_s
@@ -69,13 +69,13 @@ class Lookout:
         try:
             names = [str(file.absolute()) for file in files]  # an absolute name is no option and no command
             arguments = [*names, "--table", "findings", "--columns", COLUMNS, "--format", "jsonl", "--jobs", "1"]
-            self._output = tempfile.TemporaryFile()  # noqa: SIM115 - the child writes to it until `found` reads it
+            self._output = tempfile.TemporaryFile()  # noqa: SIM115 - the child writes to it until `new_findings` reads it
             self._process = start_python(PROGRAM, arguments, nice=NICE, stdout=self._output, stderr=subprocess.DEVNULL)
         except OSError:  # no more processes, or no room for files: the next look may succeed
             self.given_up += 1
             self.close()
 
-    def found(self, wait: bool = False) -> list[dict[str, Any]]:
+    def new_findings(self, wait: bool = False) -> list[dict[str, Any]]:
         """New findings, in order of time, when a look has ended. `wait`: until it has. Of those that belong to one
         incident the worst explains the others: they name it in `explained_by`."""
         process = self._process

@@ -62,7 +62,7 @@ class Collector:
                 ("bytes", "Bytes of requests and responses", dimension.bytes),
             ):
                 family = CounterMetricFamily(f"kdissect_{name}_{what}", f"{help_text}, by {name}.", labels=[name])
-                for place, text in _named(dimension):
+                for place, text in _labelled(dimension):
                     family.add_metric([text], int(counted[place]))
                 yield family
 
@@ -156,7 +156,7 @@ class Collector:
         yield GaugeMetricFamily("kdissect_behind_seconds", "How late packets are looked at.", value=figures.behind_s)
 
 
-def _named(dimension: Dimension) -> Iterator[tuple[int, str]]:
+def _labelled(dimension: Dimension) -> Iterator[tuple[int, str]]:
     """Places that have anything, with their label."""
     for place, text in _places(dimension):
         yield place, visible(text)
@@ -176,7 +176,7 @@ def _histogram(dimension: Dimension) -> Metric:
     family = HistogramMetricFamily(
         f"kdissect_{name}_seconds", f"Durations by {name} and whose time it was.", labels=[name, "part"]
     )
-    for place, text in _named(dimension):
+    for place, text in _labelled(dimension):
         _add_histograms(family, dimension, place, [text])
     return family
 

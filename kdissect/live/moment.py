@@ -100,15 +100,15 @@ class Sender(Protocol):
     def read(self) -> Mapping[str, Sequence[str]]:
         """Tables and columns that it needs, besides those of a live view."""
 
-    def take(self, settled: Sequence[Mapping[str, pa.Table]], waits: bool) -> None:
+    def add_rows(self, settled: Sequence[Mapping[str, pa.Table]], waits: bool) -> None:
         """Rows whose analysis is finished. `waits`: the source waits for its reader."""
 
 
 class Listener(Protocol):
     """Whom `Watch` reports to, in the thread that reads."""
 
-    def packets(self, block: Block, kept: int, seen: int) -> None:
-        """Packets were read; of `seen` TCP segments `kept` are worked on. They count at the next moment."""
+    def packets(self, block: Block, analysed: int, seen: int) -> None:
+        """Packets were read; of `seen` TCP segments `analysed` are worked on. They count at the next moment."""
 
     def tick(self, moment: Moment) -> None:
         """Some time went by."""

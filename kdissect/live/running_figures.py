@@ -103,13 +103,13 @@ class Figures:
 
     # ---- reported by Watch
 
-    def packets(self, block: Block, kept: int, seen: int) -> None:
+    def packets(self, block: Block, analysed: int, seen: int) -> None:
         """As `Listener.packets`."""
         from kdissect.capture.pcap import ORIGINAL
 
         if not block.idle:
             size = int(block.packets[:, ORIGINAL].sum())
-            self._unpublished.append((len(block.packets), size, seen, seen - kept))
+            self._unpublished.append((len(block.packets), size, seen, seen - analysed))
 
     def tick(self, moment: Moment) -> None:
         """As `Listener.tick`."""
@@ -144,7 +144,7 @@ class Figures:
         figures = self.deliveries
         if figures is None:
             return
-        made = figures.finish() if moment is None else figures.take(moment)
+        made = figures.finish() if moment is None else figures.keep_rows(moment)
         with self.lock:
             figures.of.advance(self.now_us)
             if made is not None:
@@ -229,9 +229,9 @@ class Figures:
                 self.of[name].time(part, place, at, took)
 
     @staticmethod
-    def _bounded(known: Counter[tuple[str, str]], key: tuple[str, str]) -> tuple[str, str]:
+    def _bounded(counted: Counter[tuple[str, str]], key: tuple[str, str]) -> tuple[str, str]:
         """The key, or that of all others where there are too many."""
-        return key if key in known or len(known) < PAIRS else ("other", key[1] if key[1].islower() else "other")
+        return key if key in counted or len(counted) < PAIRS else ("other", key[1] if key[1].islower() else "other")
 
     def _fetches(self, table: pa.Table) -> None:
         """The agreed part of a Fetch's time, and the rest."""
@@ -322,7 +322,7 @@ class Figures:
             found = {"at": instant(at_us), "id": kind, "severity": severity, "text": text, "broker": broker}
             self.findings.append(found)
 
-    def found(self, row: Mapping[str, Any]) -> None:
+    def add_finding(self, row: Mapping[str, Any]) -> None:
         """A row of `findings`, new, with what explains it (`explained_by`: the id of another one, or None)."""
         with self.lock:
             self.findings.append({"at": row["first_at"], **row})

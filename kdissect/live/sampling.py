@@ -112,7 +112,7 @@ class Sampler:
         chosen: npt.NDArray[np.bool_] = (hashes >> np.uint64(32)) < np.uint64(int(self.share * WHOLE))
         return chosen
 
-    def wanted(self, exchanges: pa.RecordBatch) -> pa.RecordBatch:
+    def drop_broken(self, exchanges: pa.RecordBatch) -> pa.RecordBatch:
         """Exchanges of connections that were given up, without those that only broke because of that."""
         kept = pc.invert(pc.fill_null(pc.is_in(exchanges.column("status").cast(pa.string()), pa.array(BROKEN)), False))
         return exchanges.filter(kept)

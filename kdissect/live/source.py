@@ -274,7 +274,7 @@ def open_source(
         _widen(sys.stdin.fileno())
         return Pipe(CaptureSet("-", [Member("-", file=sys.stdin.buffer)]), follow=not once)
     follow = speed is None and not once
-    while follow and not _begun(Path(name)):
+    while follow and not _has_header(Path(name)):
         waiting()
     sets = open_captures(name, growing=follow)
     if len(sets) > 1:
@@ -294,7 +294,7 @@ class Pipe(Source):
         return late if 0 < late < FRESH_S else 0.0
 
 
-def _begun(path: Path) -> bool:
+def _has_header(path: Path) -> bool:
     """Whether a file has a header, or a directory such a file; a path that is neither fails when it is opened."""
     if path.is_dir():
         return any(one.is_file() and one.stat().st_size >= 24 for one in path.rglob("[!.]*"))

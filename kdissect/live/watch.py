@@ -84,7 +84,7 @@ class Sampling(Protocol):
     def forgotten(self, before: int) -> Words:
         """Flows that are not, and that had no packet since that time (ns); their numbers may be given to others."""
 
-    def wanted(self, exchanges: pa.RecordBatch) -> pa.RecordBatch:
+    def drop_broken(self, exchanges: pa.RecordBatch) -> pa.RecordBatch:
         """Exchanges of connections that are no longer, without those that only ended because of that."""
 
 
@@ -148,8 +148,8 @@ class Watch:
                 scanner.forget(dissector.free_flows(segments))
                 flows = scanner.flows
                 if self._sampling is not None and len(self._sampling.left):
-                    self._take(dissector.let_go(self._sampling.left), flows, given_up=True)
-                self._take(dissector.feed(segments, len(flows)), flows)
+                    self._add_harvests(dissector.let_go(self._sampling.left), flows, given_up=True)
+                self._add_harvests(dissector.feed(segments, len(flows)), flows)
                 self._books.builder.block_ended()
                 if len(block.packets):
                     clock.read_packet(int(block.packets[:, PACKET_TIME].max()))
@@ -159,7 +159,7 @@ class Watch:
                 due = clock.host_clock() + tick_s
                 self._tick(block.idle)
         waits, links = self._waiting(), self._links(self._broker_names())
-        self._take(dissector.finish(), scanner.flows)
+        self._add_harvests(dissector.finish(), scanner.flows)
         self._analysed.run.capture_ended(0, capture, scanner, self._window.end)
         self._end(waits, links)
 
@@ -168,20 +168,22 @@ class Watch:
         mark = watermark(self._dissector, self._latest)
         return mark if self._patient else max(mark, (self._clock.now_ns - PATIENCE_NS) // 1000)
 
-    def _take(self, harvests: Iterator[Harvest], flows: Words, given_up: bool = False) -> None:
+    def _add_harvests(self, harvests: Iterator[Harvest], flows: Words, given_up: bool = False) -> None:
         """Rows of harvests; `given_up`: of connections that went on without us, whose open ends are our doing."""
-        taken = self._analysed.run.taken(_quiet(harvests) if given_up else harvests, flows, self._completion)
+        taken = self._analysed.run.complete_harvests(
+            _quiet(harvests) if given_up else harvests, flows, self._completion
+        )
         for done in taken:
             self._listings += read_listings(done, self._books.builder)
             for part in self._books.rows_of(done):
                 if given_up and self._sampling is not None and "exchanges" in part.tables:
-                    part.tables["exchanges"] = self._sampling.wanted(part.tables["exchanges"])
-                self._pieces.take(part)
+                    part.tables["exchanges"] = self._sampling.drop_broken(part.tables["exchanges"])
+                self._pieces.keep_part(part)
 
     def _let_go(self) -> None:
         """Connections that are idle for too long."""
         before = self._latest - IDLE_NS
-        self._take(self._dissector.forget(before), self._scanner.flows)
+        self._add_harvests(self._dissector.forget(before), self._scanner.flows)
         if self._sampling is not None:
             self._scanner.forget(self._sampling.forgotten(before))
 

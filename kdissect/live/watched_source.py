@@ -100,11 +100,11 @@ class Session:
 
     # ---- told by Watch
 
-    def packets(self, block: Block, kept: int, seen: int) -> None:
+    def packets(self, block: Block, analysed: int, seen: int) -> None:
         """As `Listener.packets`."""
         if self.ring is not None:
             self.ring.write(block)
-        self.figures.packets(block, kept, seen)
+        self.figures.packets(block, analysed, seen)
 
     def tick(self, moment: Moment) -> None:
         """As `Listener.tick`."""
@@ -118,7 +118,7 @@ class Session:
             figures.tick(moment)
         figures.note_deliveries(moment)
         if self._sender is not None:
-            self._sender.take(moment.settled, self.source.waits_for_us)
+            self._sender.add_rows(moment.settled, self.source.waits_for_us)
         self._spare.give_back()
         self._work()
         if self._lookout is not None:
@@ -140,8 +140,8 @@ class Session:
 
     def _findings(self, wait: bool = False) -> None:
         assert self._lookout is not None
-        for row in self._lookout.found(wait):
-            self.figures.found(row)
+        for row in self._lookout.new_findings(wait):
+            self.figures.add_finding(row)
 
     # ---- asked by others
 

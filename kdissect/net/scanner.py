@@ -99,7 +99,7 @@ class Scanner:
         self._state[k.TOMBS] += flows.size
         self._flows[flows, PORTS] = -1
 
-    def rest(self) -> None:
+    def end_input(self) -> None:
         """No more packets come: the flows stay, what finds them and rows of blocks go."""
         self._table = np.zeros(0, np.int32)
         self._rows = np.empty((0, SEGMENT_COLUMNS), np.int64)

@@ -52,7 +52,7 @@ class DurationCounts:
         self._series: dict[str, _Series] = {}
         self._first, self._last = NULL_TIME, NULL_TIME
 
-    def add(self, found: Operations, times: SpanTimes) -> None:
+    def add(self, operations: Operations, times: SpanTimes) -> None:
         """Counts exchanges whose duration is known."""
         known = np.flatnonzero(times.borders[0] != NULL_TIME)
         if not len(known):
@@ -65,7 +65,7 @@ class DurationCounts:
         self._last = max(self._last, int(times.end[known].max()))
         rows_of: dict[str, list[int]] = {}
         for row in known.tolist():
-            rows_of.setdefault(json.dumps(found.measured(row), sort_keys=True), []).append(row)
+            rows_of.setdefault(json.dumps(operations.measured(row), sort_keys=True), []).append(row)
         for text, rows in rows_of.items():
             at: Int64s = np.array(rows, np.int64)
             self._of(text).add((times.end[at] - times.begin[at]) * MICRO)

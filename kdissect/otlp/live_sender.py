@@ -53,7 +53,7 @@ class LiveSender:
         self._thread = threading.Thread(target=self._run, name="kdissect-otlp", daemon=True)
         self._thread.start()
 
-    def take(self, settled: Sequence[Mapping[str, pa.Table]], waits: bool) -> None:
+    def add_rows(self, settled: Sequence[Mapping[str, pa.Table]], waits: bool) -> None:
         """Rows whose analysis is finished, of one moment. `waits`: the source waits for its reader, so nothing has to
         be dropped as long as the receiver works."""
         for tables in settled:

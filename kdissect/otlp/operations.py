@@ -76,7 +76,7 @@ def operations(tables: Mapping[str, pa.Table]) -> Operations:
     follower[at[at >= 0]] = ints(fetches, "is_follower", 0)[at >= 0] == 1
     coder = Coder()
     topic, partition = _places(tables, keys, size, coder)
-    columns = {name: _listed(exchanges, name) for name in ("api_key", "api", "error", "status", "broker_name",
+    columns = {name: _column_values(exchanges, name) for name in ("api_key", "api", "error", "status", "broker_name",
                                                             "broker_ip", "broker_port", "broker")}  # fmt: skip
     made = Operations([], [], [], [], [], [], _messages(tables, keys, size))
     for row in range(size):
@@ -93,7 +93,7 @@ def operations(tables: Mapping[str, pa.Table]) -> Operations:
     return made
 
 
-def _listed(table: pa.Table, name: str) -> list[Any]:
+def _column_values(table: pa.Table, name: str) -> list[Any]:
     """A column's values; None for all where there is no such column."""
     return table[name].to_pylist() if name in table.column_names else [None] * table.num_rows
 

@@ -97,21 +97,21 @@ class SpanBuilder:
         return made, found, times
 
     def _exchange(
-        self, one: Mapping[str, Any], found: Operations, row: int, joined: Joined | None, begin: int
+        self, exchange: Mapping[str, Any], operations: Operations, row: int, joins: Joined | None, begin: int
     ) -> trace.Span:
-        own = self._links.context(one["exchange_id"])
+        own = self._links.context(exchange["exchange_id"])
         self._ids.trace, self._ids.span = own
-        attributes: dict[str, Any] = found.attributes(row)
-        attributes |= {f"kdissect.{name}": one[name] for name in OWN if one.get(name) is not None}
-        attributes |= {name: one[column] for column, name in COMMON.items() if one.get(column) is not None}
-        if (group := self._links.group(one["connection_id"])) is not None:
+        attributes: dict[str, Any] = operations.attributes(row)
+        attributes |= {f"kdissect.{name}": exchange[name] for name in OWN if exchange.get(name) is not None}
+        attributes |= {name: exchange[column] for column, name in COMMON.items() if exchange.get(column) is not None}
+        if (group := self._links.group(exchange["connection_id"])) is not None:
             attributes["messaging.consumer.group.name"] = group
         span = self._tracer.start_span(
-            found.span_name(row), _below(None if joined is None else joined.parent), trace.SpanKind.CLIENT, attributes,
-            links=[trace.Link(_remote(context), told) for context, told in joined.links] if joined else (),
+            operations.span_name(row), _below(None if joins is None else joins.parent), trace.SpanKind.CLIENT,
+            attributes, links=[trace.Link(_remote(context), told) for context, told in joins.links] if joins else (),
             start_time=begin * NANO,
         )  # fmt: skip
-        if (error := found.errors[row]) is not None:
+        if (error := operations.errors[row]) is not None:
             span.set_status(trace.Status(trace.StatusCode.ERROR, error))
         return span
 

@@ -8,9 +8,9 @@ vl-convert-python (the extra `report`), which are imported only when a page is m
 
 from __future__ import annotations
 
-from kdissect.report.figures import READ, Figure, Report, made, report
+from kdissect.report.figures import READ, Figure, Report, make_report, report
 from kdissect.report.lanes.delivery_lanes import READ as JOURNEYS
 from kdissect.report.observations import Gathering
 from kdissect.report.page import document, ready, render
 
-__all__ = ["JOURNEYS", "READ", "Figure", "Gathering", "Report", "document", "made", "ready", "render", "report"]
+__all__ = ["JOURNEYS", "READ", "Figure", "Gathering", "Report", "document", "make_report", "ready", "render", "report"]

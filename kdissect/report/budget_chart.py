@@ -41,7 +41,7 @@ class BudgetRows:
         """Nothing was left out."""
         self._parts: dict[str, list[pa.Table]] = {name: [] for name in BUDGET.tables}
 
-    def take(self, part: Mapping[str, pa.Table]) -> None:
+    def add_rows(self, part: Mapping[str, pa.Table]) -> None:
         """Rows of exchanges with their fetches, and pieces of connections; other tables aside."""
         for name, columns in BUDGET.tables.items():
             if name not in part or not part[name].num_rows:

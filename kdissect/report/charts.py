@@ -57,7 +57,7 @@ def _when(field: str, title: str) -> dict[str, Any]:
     return _tip(f"{field}_text", title)  # the page's script writes times, in UTC, as <name>_text
 
 
-def _named(field: str, title: str, words: tuple[str, ...]) -> dict[str, Any]:
+def _colour_by(field: str, title: str, words: tuple[str, ...]) -> dict[str, Any]:
     """A colour for each word, the same in every chart; the page knows the colours by the words."""
     return {
         "field": field,
@@ -126,8 +126,8 @@ QUANTILES: Spec = {
             "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
             "encoding": {
                 "x": {"field": "ms", "title": "latency", **MS},
-                "color": _named("quantile", "", ("p50", "p90", "p99", "max")),
-                "shape": _named("quantile", "", ("p50", "p90", "p99", "max")),
+                "color": _colour_by("quantile", "", ("p50", "p90", "p99", "max")),
+                "shape": _colour_by("quantile", "", ("p50", "p90", "p99", "max")),
                 "tooltip": [
                     _tip("api", "API"),
                     _tip("quantile", "quantile"),
@@ -152,7 +152,7 @@ PARTS_BY: Spec = {
             "title": "seconds, all exchanges together",
             "axis": {"format": "~s"},
         },
-        "color": _named("part", "", PARTS),
+        "color": _colour_by("part", "", PARTS),
         "order": {"field": "order", "type": "quantitative"},
         "tooltip": [
             _tip("group", "of"),
@@ -175,7 +175,7 @@ BUDGET: Spec = {
             "scale": {"nice": False},
             "axis": {"tickCount": 8},
         },
-        "color": _named("box", "", BOXES),
+        "color": _colour_by("box", "", BOXES),
         "order": {"field": "order", "type": "quantitative"},
         "tooltip": [
             _tip("client", "client"),
@@ -201,7 +201,7 @@ HOLDS_OVER: Spec = {
         "x2": {"field": "to_ms"},
         "y": {"field": "low", "type": "quantitative", "title": "exchanges", "axis": {"format": "~s"}},
         "y2": {"field": "high"},
-        "color": _named("hold", "", HOLDS),
+        "color": _colour_by("hold", "", HOLDS),
         "tooltip": [
             _tip("hold", "hold"),
             _tip("from_ms", "broker time from (ms)", ",.3r"),
@@ -263,7 +263,7 @@ ALIVE: Spec = {
                 "x2": {"field": "until"},
                 "y": {"field": "low", "type": "quantitative", "title": "events"},
                 "y2": {"field": "high"},
-                "color": _named("event", "", ("created", "evicted", "refused", "epoch errors")),
+                "color": _colour_by("event", "", ("created", "evicted", "refused", "epoch errors")),
                 "tooltip": [_when("at", "from"), _tip("event", "event"), _count("count", "count")],
             },
         },
@@ -278,7 +278,7 @@ LIFELINES: Spec = {
         "x": _time("opened_at"),
         "x2": {"field": "closed_at"},
         "y": {"field": "session_key", "type": "nominal", "sort": None, "title": None, "axis": None},
-        "color": _named("end_reason", "", ENDS),
+        "color": _colour_by("end_reason", "", ENDS),
         "tooltip": [
             _tip("session_key", "session"),
             _tip("clients", "clients"),
@@ -305,7 +305,7 @@ EPOCHS: Spec = {
         {
             "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
             "encoding": {
-                "color": _named("session_outcome", "", OUTCOMES),
+                "color": _colour_by("session_outcome", "", OUTCOMES),
                 "tooltip": [
                     _when("at", "at"),
                     _count("session_epoch", "epoch"),

@@ -22,7 +22,7 @@ RESERVED = 70 << 30
 """Bytes of addresses that V8 reserves when it starts; it ends the process where it gets fewer."""
 
 
-def there() -> bool:
+def is_available() -> bool:
     """Whether the script is there, or what makes it. Raises UsageError where this process may not reserve what V8
     needs to make it."""
     if PATH.exists():
@@ -39,10 +39,10 @@ def there() -> bool:
 @cache
 def charts_library() -> str:
     """The script."""
-    return zlib.decompress(PATH.read_bytes()).decode() if PATH.exists() else _made()
+    return zlib.decompress(PATH.read_bytes()).decode() if PATH.exists() else _make_script()
 
 
-def _made() -> str:
+def _make_script() -> str:
     import vl_convert
 
     make: Any = vl_convert.javascript_bundle  # whose types demand what it does not
@@ -51,4 +51,4 @@ def _made() -> str:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_bytes(zlib.compress(_made().encode(), 9))
+    Path(sys.argv[1]).write_bytes(zlib.compress(_make_script().encode(), 9))

@@ -81,14 +81,14 @@ class Counted:
             found = summed(self._fewer(found), [*self.keys, "bucket"], self.sums)
         self._parts, self._count = [found], found.num_rows
 
-    def _fewer(self, found: pa.Table) -> pa.Table:
+    def _fewer(self, rows: pa.Table) -> pa.Table:
         """The rows with most stay what they are."""
-        kept = np.zeros(found.num_rows, np.bool_)
-        kept[np.argsort(-reals(found, self.sums[0]), kind="stable")[: self._room // 4]] = True
+        kept = np.zeros(rows.num_rows, np.bool_)
+        kept[np.argsort(-reals(rows, self.sums[0]), kind="stable")[: self._room // 4]] = True
         name = self.keys[-1]
-        column = found[name].combine_chunks()
-        other = pa.array([OTHERS] * found.num_rows, pa.string())
-        return with_columns(found, {name: pc.if_else(pa.array(kept), column.cast(pa.string()), other)})
+        column = rows[name].combine_chunks()
+        other = pa.array([OTHERS] * rows.num_rows, pa.string())
+        return with_columns(rows, {name: pc.if_else(pa.array(kept), column.cast(pa.string()), other)})
 
     def _folded(self) -> pa.Table | None:
         if len(self._parts) > 1:
@@ -161,7 +161,7 @@ def stretched(
     return found.select([*keys, "at", "until", *sums])
 
 
-def ones(flags: Flags) -> pa.Array:
+def count_flags(flags: Flags) -> pa.Array:
     """Flags as numbers that add up."""
     return pa.array(flags.astype(np.int64))
 

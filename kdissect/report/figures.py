@@ -56,26 +56,26 @@ def report(tables: Mapping[str, pa.Table], target: str, explain: Explain | None 
     """Everything that the page shows, out of whole tables of `READ` and, if they are there, of `delivery_lanes.READ`.
     `target`: how its commands name the captures. `explain`: gives the bytes of exchanges, those that findings and lists
     lead to."""
-    return made(gathered(tables), _summary(tables), target, explain, tables)
+    return make_report(gathered(tables), _summary(tables), target, explain, tables)
 
 
-def made(
-    found: Gathering, summary: Summary, target: str, explain: Explain | None = None,
+def make_report(
+    gathering: Gathering, summary: Summary, target: str, explain: Explain | None = None,
     travelled: Mapping[str, pa.Table] | None = None, left_out: Sequence[str] = (),
 ) -> Report:  # fmt: skip
     """Everything that the page shows, out of what was gathered and the summary of the same rows, which has findings.
     `travelled`: the tables of `delivery_lanes.READ`, up to the last exchange of the budgets; None: not known.
     `left_out`: what these tables leave out, in words."""
-    every = found.every
-    sessions = found.sessions
+    every = gathering.every
+    sessions = gathering.sessions
     lines = session_rows.session_lines(sessions.sessions)
-    pairs = found.by_pair.table()
+    pairs = gathering.by_pair.table()
     latency = rows.by_api_and_client(pairs)
-    versions = rows.versions(found.versions)
+    versions = rows.versions(gathering.versions)
     creators = sessions.creators().slice(0, rows.LINES)
     clients, brokers, errors = _clients(summary), _brokers(summary), _errors(summary)
     first = "" if sessions.whole else f" Of the first {session_rows.MOST_SESSIONS:,} sessions."
-    budgeted = [] if found.budget.whole else [f"Of the first {found.budget.exchanges:,} exchanges."]
+    budgeted = [] if gathering.budget.whole else [f"Of the first {gathering.budget.exchanges:,} exchanges."]
     looked_at = "" if summary.findings_of is None else f"Looked for in the first {summary.findings_of:,} exchanges."
     ways = {name: SCHEMAS[name].empty_table() for name in delivery_lanes.READ} | dict(travelled or {})
     first_ones = " ".join(budgeted)
@@ -84,7 +84,7 @@ def made(
         Figure("presence", "Who was there",
                "Brokers, and the clients that were away longest: idle, silent (it sent nothing for three times as long "
                "as usual), stalled (it answered no request) or gone (no connection was open).",
-               absences(found.budget.tables(), found.budget.last_us), left_out=first_ones),
+               absences(gathering.budget.tables(), gathering.budget.last_us), left_out=first_ones),
         Figure("deliveries", "Deliveries of records",
                "From the first byte of the Produce request to the last byte of the answer that gave the records to a "
                "reader: by the time when they were produced.",
@@ -95,19 +95,19 @@ def made(
                delivery_lanes.delivery_heat(ways["deliveries"], every), left_out=first_travelled),
         Figure("transactions", "Transactions",
                "From its first request to its end, the longest ones.",
-               delivery_lanes.long_transactions(ways["transactions"], found.last_us), left_out=first_travelled),
+               delivery_lanes.long_transactions(ways["transactions"], gathering.last_us), left_out=first_travelled),
         Figure("time-axis", "What happened when",
                "All lanes share one axis of time. Dots are the slowest exchanges, by what they took beyond their "
                "agreed waits, and those with an error: choose one to see it and its bytes. Draw a stretch of time with "
                "the pointer, or set its ends: what lies below shows that time alone, but where it says whole capture.",
-               time_axis.time_axis(found.axis, every)),
+               time_axis.time_axis(gathering.axis, every)),
         Figure("failures", "Exchanges with an error",
-               "In order of time. Frame numbers are Wireshark's.", _failures(found),
+               "In order of time. Frame numbers are Wireshark's.", _failures(gathering),
                left_out=_cut(sum(line.count for line in summary.errors), time_axis.ERRORS, "exchanges")),
         Figure("network", "Connections, as TCP fared",
                "Those reset, stalled by a full receiver or with bytes sent again or missing come first. In a stretch "
                "of time: those that were there, with all that befell them.",
-               _network(found),
+               _network(gathering),
                left_out=_cut(summary.kafka_connections, time_axis.TROUBLED, "connections")),
         Figure("findings", "Findings",
                "The findings, worst first, each with the command that shows its evidence. Info: worth knowing, no "
@@ -115,7 +115,7 @@ def made(
                _findings(summary, target), left_out=looked_at),
         Figure("latency-by-api", "Latency by API",
                "From a request's first byte to its response's last. A fetch that waited because it was asked to counts "
-               "here like any other: see below where the time went.", rows.by_api(found.by_api.table())),
+               "here like any other: see below where the time went.", rows.by_api(gathering.by_api.table())),
         Figure("latency", "Latency by API and client",
                "Quantiles in milliseconds: exact for up to 65,536 exchanges, else to half a percent (of a stretch of "
                "time right to a step, each half as long again, without what brokers took). Broker: without transfer "
@@ -124,25 +124,25 @@ def made(
                latency,
                left_out=_cut(pairs.num_rows, rows.LINES, "pairs of API and client")),
         Figure("latency-steps", "Latency by API and client over time", "Counts behind the quantiles of a stretch.",
-               time_axis.latency_steps(found.steps, latency, every)),
+               time_axis.latency_steps(gathering.steps, latency, every)),
         Figure("heat", "Latency over time", "How many exchanges took how long, and when.",
-               rows.heat(found.heat_of_all, found.heat_of_apis, found.heat_of_clients, every)),
+               rows.heat(gathering.heat_of_all, gathering.heat_of_apis, gathering.heat_of_clients, every)),
         Figure("time-parts", "Where the time went",
                "A long poll is not a slow broker: what a fetch agreed to wait for is separate from what came on top.",
-               rows.time_parts(found.spent, every)),
+               rows.time_parts(gathering.spent, every)),
         Figure("budget", "Where the time of clients went",
                "Each moment of a client once, even with several requests in flight: what a broker, followers, quotas "
                "or the network took of it; agreed: a long poll waited as asked; own: it had records and had not asked "
                "for more; idle: it asked for nothing. From the capture's first request to its last answer.",
-               found.budget.rows(every),
+               gathering.budget.rows(every),
                left_out=" ".join([*budgeted, _cut(len(summary.clients), budget_chart.CLIENTS, "clients")]).strip()),
         Figure("holds", "Why brokers answered when they did",
                "Broker time of exchanges that may wait, by what ended the wait: timeout is a long poll that ran out, "
-               "data one that was fed, immediate had nothing to wait for.", rows.holds(found.holds, every)),
+               "data one that was fed, immediate had nothing to wait for.", rows.holds(gathering.holds, every)),
         Figure("outliers", "Slowest exchanges",
                f"The {rows.OUTLIERS} slowest: a fetch by what it took beyond the wait that it had agreed to, others "
                "without the time behind their connection's previous request; waits in group joins are left out. Frame "
-               "numbers are Wireshark's.", _outliers(found)),
+               "numbers are Wireshark's.", _outliers(gathering)),
         Figure("sessions-alive", "Fetch sessions of a broker",
                "Sessions alive at once, as far as this capture shows (a broker has 1,000 slots unless configured "
                "otherwise), with those created and those that clients learned were evicted.",
@@ -161,30 +161,30 @@ def made(
                sessions.evictors().slice(0, rows.LINES)),
         Figure("share-sessions", "Share sessions",
                "Of share groups (KIP-932), with their acknowledgements. Whole capture.",
-               found.listed("share_sessions").slice(0, rows.LINES)),
+               gathering.listed_rows("share_sessions").slice(0, rows.LINES)),
         Figure("versions", "Versions by client and API",
                "The version of each API that a client used. More than one is worth a look.",
                versions),
         Figure("offered", "Versions that brokers offer",
                "Versions that brokers offer in ApiVersions, and the versions in use. Whole capture.",
-               found.listed("api_versions")),
-        Figure("throughput", "Throughput", "By API, over time.", rows.throughput(found.throughput, every)),
+               gathering.listed_rows("api_versions")),
+        Figure("throughput", "Throughput", "By API, over time.", rows.throughput(gathering.throughput, every)),
         Figure("flow", "Who writes and reads what",
                "Clients that write, topics, clients that read; a band is as wide as its bytes are many, those of "
-               "record batches.", found.flows.rows(every)),
+               "record batches.", gathering.flows.rows(every)),
         Figure("clients", "Clients", "By client id.", clients),
         Figure("brokers", "Brokers", "Where they listen.", brokers),
         Figure("errors", "Errors", "Answers with an error, by API.", errors),
         Figure("problems", "Not read, or not right", "Each kind with one example.",
-               rows.problems(summary.problems, found.places)),
+               rows.problems(summary.problems, gathering.places)),
         Figure("quality", "Measures of the capture", "The whole capture, then file by file.",
-               found.listed("capture_quality")),
+               gathering.listed_rows("capture_quality")),
         *(
             Figure(f"{name}-steps", f"{name} over time", "Rows of a list in a stretch of time.",
                    rows.lines_over_time(counted, listed, every))
             for name, counted, listed in (
-                ("versions", found.versions, versions), ("clients", found.clients, clients),
-                ("brokers", found.brokers, brokers), ("errors", found.errors, errors),
+                ("versions", gathering.versions, versions), ("clients", gathering.clients, clients),
+                ("brokers", gathering.brokers, brokers), ("errors", gathering.errors, errors),
                 ("session-clients", sessions.events, creators),
             )
         ),
@@ -201,8 +201,8 @@ def _led_to(summary: Summary, figures: Mapping[str, Figure]) -> list[str]:
     return list(dict.fromkeys(one for one in found if one is not None))
 
 
-def _cut(count: int, most: int, what: str) -> str:
-    return f"{most:,} of {count:,} {what} are listed." if count > most else ""
+def _cut(count: int, most: int, noun: str) -> str:
+    return f"{most:,} of {count:,} {noun} are listed." if count > most else ""
 
 
 def _summary(tables: Mapping[str, pa.Table]) -> Summary:
@@ -235,19 +235,21 @@ def _findings(summary: Summary, target: str) -> pa.Table:
     )  # fmt: skip
 
 
-def _failures(found: Gathering) -> pa.Table:
-    some = found.failures if found.failures is not None else time_axis.failures(SCHEMAS["exchanges"].empty_table())
+def _failures(gathering: Gathering) -> pa.Table:
+    some = (
+        gathering.failures if gathering.failures is not None else time_axis.failures(SCHEMAS["exchanges"].empty_table())
+    )
     return some.rename_columns(["at" if name == "request_first_at" else name for name in some.column_names])
 
 
-def _network(found: Gathering) -> pa.Table:
-    some = found.troubled if found.troubled is not None else SCHEMAS["connections"].empty_table()
+def _network(gathering: Gathering) -> pa.Table:
+    some = gathering.troubled if gathering.troubled is not None else SCHEMAS["connections"].empty_table()
     return time_axis.network(some)
 
 
-def _outliers(found: Gathering) -> pa.Table:
+def _outliers(gathering: Gathering) -> pa.Table:
     none = [SCHEMAS[name].empty_table() for name in ("exchanges", "fetches")]
-    return rows.outliers(found.slowest if found.slowest is not None else rows.slowest(*none))
+    return rows.outliers(gathering.slowest if gathering.slowest is not None else rows.slowest(*none))
 
 
 def _clients(summary: Summary) -> pa.Table:

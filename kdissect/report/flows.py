@@ -37,7 +37,7 @@ class Flows:
         self.counted = Counted(["way", "topic", "client_id"], ["bytes"])
         self._early: dict[str, pa.Table] = {}
 
-    def take(self, part: Mapping[str, pa.Table]) -> None:
+    def add_rows(self, part: Mapping[str, pa.Table]) -> None:
         """Rows of the tables of OWNERS (see READS), topics with their names."""
         for name, (owner, way) in OWNERS.items():
             rows = [table for table in (self._early.pop(name, None), part.get(name)) if table is not None]

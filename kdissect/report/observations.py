@@ -13,7 +13,7 @@ from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, with_columns
 from kdissect.arrays.dictionaries import unified
 from kdissect.report import rows, time_axis
 from kdissect.report.budget_chart import BudgetRows
-from kdissect.report.counted import Counted, bucket_seconds, ones
+from kdissect.report.counted import Counted, bucket_seconds, count_flags
 from kdissect.report.flows import Flows
 from kdissect.report.quantile_lines import QuantileLines
 from kdissect.report.session_rows import READS, SessionRows
@@ -69,19 +69,19 @@ class Gathering:
         """Length of a bucket of time, in seconds."""
         return bucket_seconds(self._first, self._last) if self._last != NULL_TIME else bucket_seconds(0, 0)
 
-    def listed(self, name: str) -> pa.Table:
+    def listed_rows(self, name: str) -> pa.Table:
         """Rows of one of LISTED_WHOLE."""
         return self._listed.get(name, SCHEMAS[name].empty_table())
 
-    def take(self, part: Mapping[str, pa.Table]) -> None:
+    def add_rows(self, part: Mapping[str, pa.Table]) -> None:
         """Rows of exchanges, and of fetches, partitions and sessions that go with them."""
         exchanges = part.get("exchanges", SCHEMAS["exchanges"].empty_table())
         fetches = self._about(exchanges, part.get("fetches"))
         for begin in range(0, exchanges.num_rows, PIECE):
             self._exchanges(exchanges.slice(begin, PIECE), fetches)
-        self.flows.take(part)
-        self.budget.take({name: table for name, table in part.items() if name != "connections"})
-        self.sessions.take(exchanges, fetches, part.get("fetch_sessions"))
+        self.flows.add_rows(part)
+        self.budget.add_rows({name: table for name, table in part.items() if name != "connections"})
+        self.sessions.add_rows(exchanges, fetches, part.get("fetch_sessions"))
         if "share_sessions" in part:
             self._list("share_sessions", part["share_sessions"])
 
@@ -89,7 +89,7 @@ class Gathering:
         """The fetches of these exchanges: they arrive before, never after, and wait here."""
         if fetches is not None and fetches.num_rows:
             wanted = ["excess_ms", *READS, *key_names(fetches)]
-            self._fetches = _joined(self._fetches, fetches.select(list(dict.fromkeys(wanted))))
+            self._fetches = _append_rows(self._fetches, fetches.select(list(dict.fromkeys(wanted))))
         if self._fetches is None or not exchanges.num_rows:
             return SCHEMAS["fetches"].empty_table() if self._fetches is None else self._fetches.slice(0, 0)
         at = locate(keys_of(exchanges), keys_of(self._fetches))
@@ -104,8 +104,8 @@ class Gathering:
         if not table.num_rows:
             return
         if name == "connections":
-            self.troubled = time_axis.troubled(_joined(self.troubled, table))
-            self.budget.take({name: table})
+            self.troubled = time_axis.troubled(_append_rows(self.troubled, table))
+            self.budget.add_rows({name: table})
         elif name == "problems":
             self._problems(table)
         elif name in LISTED_WHOLE:
@@ -113,10 +113,10 @@ class Gathering:
 
     def _list(self, name: str, table: pa.Table) -> None:
         plain = table.select([one for one in SCHEMAS[name].names if one in table.column_names]).cast(SCHEMAS[name])
-        self._listed[name] = _joined(self._listed.get(name), plain).slice(0, MOST_LISTED)
+        self._listed[name] = _append_rows(self._listed.get(name), plain).slice(0, MOST_LISTED)
 
     def _exchanges(self, exchanges: pa.Table, fetches: pa.Table) -> None:
-        start = rows.begun(exchanges)
+        start = rows.begin_times(exchanges)
         known = start[start != NULL_TIME]
         if len(known):
             self._first, self._last = min(self._first, int(known.min())), max(self._last, int(known.max()))
@@ -125,25 +125,25 @@ class Gathering:
         for counted in (self.heat_of_all, self.heat_of_apis, self.heat_of_clients, self.steps):
             counted.add(cells, when)
         self.spent.add(rows.spent(exchanges, fetches), start)
-        self.holds.add(*rows.held(exchanges))
+        self.holds.add(*rows.hold_rows(exchanges))
         self._who(exchanges, start)
-        self.by_api.take(exchanges, fetches)
-        self.by_pair.take(exchanges, fetches)
-        slowest = _joined(self.slowest, _plain(rows.slowest(exchanges, fetches)))
+        self.by_api.add_rows(exchanges, fetches)
+        self.by_pair.add_rows(exchanges, fetches)
+        slowest = _append_rows(self.slowest, _plain(rows.slowest(exchanges, fetches)))
         order = np.argsort(-np.asarray(slowest["slow_ms"]), kind="stable")[: rows.OUTLIERS]
         self.slowest = slowest.take(pa.array(order))
-        failed = _joined(self.failures, _plain(time_axis.failures(exchanges)))
+        failed = _append_rows(self.failures, _plain(time_axis.failures(exchanges)))
         self.failures = failed.sort_by([("request_first_at", "ascending")]).slice(0, time_axis.ERRORS)
 
     def _who(self, exchanges: pa.Table, start: Int64s) -> None:
         """Counts by API, client, broker, version and error."""
         failed = np.asarray(rows.is_word(exchanges, "status", "error"))
         sums = {
-            "exchanges": ones(np.ones(len(start), np.bool_)),
-            "errors": ones(failed),
+            "exchanges": count_flags(np.ones(len(start), np.bool_)),
+            "errors": count_flags(failed),
             "request_bytes": pa.array(np.maximum(ints(exchanges, "request_bytes", 0), 0)),
             "response_bytes": pa.array(np.maximum(ints(exchanges, "response_bytes", 0), 0)),
-            "count": ones(failed),
+            "count": count_flags(failed),
         }
         names = ["api", "api_version", "client_id", "broker", "error"]
         table = with_columns(exchanges.select(names), sums)
@@ -173,7 +173,7 @@ def gathered(tables: Mapping[str, pa.Table]) -> Gathering:
     """The observations of whole tables, such as those read back from Parquet."""
     found = Gathering()
     at_the_end = ("connections", "problems", "api_versions", "capture_quality")
-    found.take({name: table for name, table in tables.items() if name not in at_the_end})
+    found.add_rows({name: table for name, table in tables.items() if name not in at_the_end})
     for name in at_the_end:
         found.add(name, tables[name])
     return found
@@ -185,7 +185,7 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(kinds))
 
 
-def _joined(before: pa.Table | None, table: pa.Table) -> pa.Table:
+def _append_rows(before: pa.Table | None, table: pa.Table) -> pa.Table:
     if before is None:
         return table
     return unified(pa.concat_tables([before, table], promote_options="permissive")).combine_chunks()

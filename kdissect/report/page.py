@@ -42,9 +42,9 @@ WORTH_PACKING = 30
 
 def ready() -> None:
     """Raises UsageError where the packages that a page needs are not installed: before a long capture is read."""
-    from kdissect.report.charts_library import there  # which is a program, too: no import of it stands above
+    from kdissect.report.charts_library import is_available  # which is a program, too: no import of it stands above
 
-    if find_spec("jinja2") is None or not there():
+    if find_spec("jinja2") is None or not is_available():
         raise UsageError(f"the HTML report needs more packages: {install_command('report')}")
 
 
@@ -54,22 +54,22 @@ def document(tables: Mapping[str, pa.Table], target: str, explain: Explain | Non
     return render(report(tables, target, explain)).encode()
 
 
-def render(shown: Report) -> str:
+def render(report: Report) -> str:
     """The page as text, of MOST_BYTES at most: where everything takes more, less is shown."""
-    page = _page(shown)
+    page = _page(report)
     for measure in MEASURES:
         if len(page.encode()) <= MOST_BYTES:
             break
-        page = _page(fitted(shown, measure))
+        page = _page(fitted(report, measure))
     return page
 
 
-def _page(shown: Report) -> str:
+def _page(report: Report) -> str:
     import jinja2
 
     from kdissect.report.charts_library import charts_library
 
-    island = {name: _columns(figure.table) for name, figure in shown.figures.items()}
+    island = {name: _columns(figure.table) for name, figure in report.figures.items()}
     library, script = charts_library(), _asset("time_figure.js") + _asset("report.js")
     environment = jinja2.Environment(
         autoescape=True,
@@ -81,17 +81,17 @@ def _page(shown: Report) -> str:
     )
     environment.filters.update(number=number, moment=moment, size=size, milliseconds=milliseconds, compact=_pair)
     return environment.get_template("report.html.j2").render(
-        report=shown,
-        summary=shown.summary,
-        figures=shown.figures,
-        matrix=_matrix(shown.figures["versions"].table),
-        island=_packed_text(_json({"figures": island, "charts": CHARTS, "bytes": shown.bytes})),
+        report=report,
+        summary=report.summary,
+        figures=report.figures,
+        matrix=_matrix(report.figures["versions"].table),
+        island=_packed_text(_json({"figures": island, "charts": CHARTS, "bytes": report.bytes})),
         library=_packed_text(library),
         script=_safe(script),
         style=_safe(_asset("report.css")),
         policy=_policy([library, script]),
         made=datetime.now(UTC),
-        lead=lead_sentence(shown.summary.findings) or "",
+        lead=lead_sentence(report.summary.findings) or "",
     )
 
 

@@ -40,11 +40,11 @@ MEASURES = (
 """Tried one after the other where the whole page is too large."""
 
 
-def fitted(shown: Report, measure: Measure) -> Report:
+def fitted(report: Report, measure: Measure) -> Report:
     """The report with no more than that; figures say so."""
-    figures = {name: _fitted(figure, measure) for name, figure in shown.figures.items()}
-    taken: Mapping[str, Any] = dict(list(shown.bytes.items())[: measure.exchanges])
-    return replace(shown, figures=figures, bytes=taken)
+    figures = {name: _fitted(figure, measure) for name, figure in report.figures.items()}
+    taken: Mapping[str, Any] = dict(list(report.bytes.items())[: measure.exchanges])
+    return replace(report, figures=figures, bytes=taken)
 
 
 def _fitted(figure: Figure, measure: Measure) -> Figure:
@@ -53,7 +53,7 @@ def _fitted(figure: Figure, measure: Measure) -> Figure:
         table, note = table.slice(0, measure.rows), f"The first {measure.rows:,} rows, to keep this file small."
     for at, column in enumerate(table.columns):
         if pa.types.is_list(column.type):
-            column = pa.chunked_array([_joined(column)])
+            column = pa.chunked_array([_join_texts(column)])
         if pa.types.is_string(column.type):
             short = pc.utf8_slice_codeunits(column, 0, measure.letters)
             column = pc.if_else(pc.equal(short, column), column, pc.binary_join_element_wise(short, CUT, ""))
@@ -61,6 +61,6 @@ def _fitted(figure: Figure, measure: Measure) -> Figure:
     return replace(figure, table=table, left_out=" ".join(filter(None, (figure.left_out, note))))
 
 
-def _joined(column: pa.ChunkedArray) -> pa.Array:
+def _join_texts(column: pa.ChunkedArray) -> pa.Array:
     texts = [None if value is None else ", ".join(map(str, value)) for value in column.to_pylist()]
     return pa.array(texts, pa.string())

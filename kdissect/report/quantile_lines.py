@@ -36,7 +36,7 @@ class QuantileLines:
         self._counts: LatencyCounts | None = None
         self._known: set[tuple[object, ...]] = set()
 
-    def take(self, exchanges: pa.Table, fetches: pa.Table) -> None:
+    def add_rows(self, exchanges: pa.Table, fetches: pa.Table) -> None:
         """Rows of exchanges, and those of fetches that are about them."""
         mine = exchanges.select([*EXCHANGES, *key_names(exchanges)])
         theirs = fetches.select(["excess_ms", *key_names(fetches)])

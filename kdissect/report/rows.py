@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import Float64s, figures, group
 from kdissect.arrays.arrow import NULL_TIME, Flags, Int64s, instants, ints, one, reals, times, with_columns
-from kdissect.report.counted import OTHERS, Counted, amounts, ones, stretched, summed
+from kdissect.report.counted import OTHERS, Counted, amounts, count_flags, stretched, summed
 from kdissect.summary import ProblemLine
 from kdissect.tables.wireshark import exchange_filter
 
@@ -39,16 +39,16 @@ def latency_cells(exchanges: pa.Table) -> tuple[pa.Table, Int64s]:
     """Rows that the heat map and quantiles of a stretch count. For each answered exchange: api, client_id, long_poll
     (1: the broker waited as asked), step and up (of latency, rounded down and up), exchanges, errors; and when it
     began."""
-    durations, start = reals(exchanges, "latency_ms"), begun(exchanges)
+    durations, start = reals(exchanges, "latency_ms"), begin_times(exchanges)
     known = ~np.isnan(durations) & (start != NULL_TIME)
     steps = find_steps(durations[known])
     found = exchanges.select(["api", "client_id"]).filter(pa.array(known))
     columns = {
-        "long_poll": ones(np.asarray(is_word(exchanges, "hold", "timeout"))[known]),
+        "long_poll": count_flags(np.asarray(is_word(exchanges, "hold", "timeout"))[known]),
         "step": pa.array(np.floor(steps).astype(np.int64)),
         "up": pa.array(np.ceil(steps).astype(np.int64)),
-        "exchanges": ones(np.ones(len(steps), np.bool_)),
-        "errors": ones(np.asarray(is_word(exchanges, "status", "error"))[known]),
+        "exchanges": count_flags(np.ones(len(steps), np.bool_)),
+        "errors": count_flags(np.asarray(is_word(exchanges, "status", "error"))[known]),
     }
     return with_columns(found, columns), start[known]
 
@@ -165,7 +165,7 @@ def spent(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
         reals(exchanges, "response_transfer_ms")
     )
     sums = {part: amounts(column) for part, column in values.items()}
-    count = {"exchanges": ones(np.ones(exchanges.num_rows, np.bool_))}
+    count = {"exchanges": count_flags(np.ones(exchanges.num_rows, np.bool_))}
     return with_columns(exchanges.select(["api", "client_id"]), count | sums)
 
 
@@ -198,19 +198,19 @@ def unexplained(exchanges: pa.Table) -> Flags:
     return found
 
 
-def held(exchanges: pa.Table) -> tuple[pa.Table, Int64s]:
+def hold_rows(exchanges: pa.Table) -> tuple[pa.Table, Int64s]:
     """Exchanges with a `hold`: api, hold, step of `broker_ms`, exchanges (1); and when each began."""
     broker = reals(exchanges, "broker_ms")
     known = np.asarray(pc.is_valid(exchanges["hold"])) & ~np.isnan(broker)
     step = np.floor(np.log10(np.maximum(broker[known], 1e-3)) * STEPS).astype(np.int64)
     table = exchanges.select(["api", "hold"]).filter(pa.array(known))
-    columns = {"step": pa.array(step), "exchanges": ones(np.ones(len(step), np.bool_))}
-    return with_columns(table, columns), begun(exchanges)[known]
+    columns = {"step": pa.array(step), "exchanges": count_flags(np.ones(len(step), np.bool_))}
+    return with_columns(table, columns), begin_times(exchanges)[known]
 
 
 def holds(counted: Counted, every: float) -> pa.Table:
     """Exchanges with a `hold` by API, hold, step of `broker_ms` and stretch of time: api, hold, at, until, from_ms,
-    to_ms, exchanges. `counted`: rows of `held`."""
+    to_ms, exchanges. `counted`: rows of `hold_rows`."""
     found = counted.rows(every)
     low = ints(found, "step").astype(np.float64)
     ends = {"from_ms": figures(10.0 ** (low / STEPS)), "to_ms": figures(10.0 ** ((low + 1) / STEPS))}
@@ -251,7 +251,7 @@ def outliers(picked: pa.Table) -> pa.Table:
     response_file, response_frame, wireshark (a display filter)."""
     columns = {
         "exchange_id": picked["exchange_id"],
-        "at": instants(begun(picked)),
+        "at": instants(begin_times(picked)),
         **{name: picked[name] for name in ("api", "api_version", "client_id", "broker", "latency_ms", "queued_ms",
                                            "broker_ms", "excess_ms", "slow_ms", "hold", "error", "request_file",
                                            "request_frame", "response_file", "response_frame")},
@@ -306,7 +306,7 @@ def problems(lines: Sequence[ProblemLine], places: Mapping[tuple[str, str], tupl
     return pa.Table.from_pylist(found, schema=pa.schema(columns))
 
 
-def begun(exchanges: pa.Table) -> Int64s:
+def begin_times(exchanges: pa.Table) -> Int64s:
     """When each began, in us since the epoch: an orphan response by its own first byte."""
     begun = times(exchanges, "request_first_at")
     found: Int64s = np.where(begun == NULL_TIME, times(exchanges, "response_first_at"), begun)

@@ -62,7 +62,7 @@ class SessionRows:
         self._uses: Counter[str | None] = Counter()
         self._until: int | None = None
 
-    def take(self, exchanges: pa.Table, fetches: pa.Table, sessions: pa.Table | None) -> None:
+    def add_rows(self, exchanges: pa.Table, fetches: pa.Table, sessions: pa.Table | None) -> None:
         """Rows of fetches with those of their exchanges (exchange_id, request_frame), and of sessions that ended."""
         if sessions is not None and sessions.num_rows:
             self._add_sessions(sessions)

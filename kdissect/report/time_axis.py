@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.grouping import Float64s, figures
 from kdissect.arrays.arrow import NULL_TIME, Int64s, instants, ints, reals, times, with_columns
-from kdissect.report.counted import Counted, amounts, ones, stretched
+from kdissect.report.counted import Counted, amounts, count_flags, stretched
 from kdissect.report.rows import STEPS, is_word, unexplained
 
 OWNERS = ("waited as asked", "broker", "unknown", "queued", "transfer")
@@ -39,9 +39,9 @@ def moments(exchanges: pa.Table) -> tuple[pa.Table, Int64s]:
     }
     resent = [np.nan_to_num(reals(table, f"{side}_resent_ms")) > 0 for side in ("request", "response")]
     columns = {
-        "exchanges": ones(np.ones(table.num_rows, np.bool_)),
-        "errors": ones(np.asarray(is_word(table, "status", "error"))),
-        "resent": ones(resent[0] | resent[1]),
+        "exchanges": count_flags(np.ones(table.num_rows, np.bool_)),
+        "errors": count_flags(np.asarray(is_word(table, "status", "error"))),
+        "resent": count_flags(resent[0] | resent[1]),
         **{name: amounts(values) for name, values in parts.items()},
     }
     return pa.table(columns), start[known]
@@ -75,23 +75,23 @@ def troubled(connections: pa.Table) -> pa.Table:
     return kafka.take(pa.array(np.lexsort((-ints(kafka, "bytes", 0), -lost, -stalled, ~reset))[:TROUBLED]))
 
 
-def network(found: pa.Table) -> pa.Table:
+def network(connections: pa.Table) -> pa.Table:
     """Connections (`troubled`) as they are listed: connection_id, client_id, client, broker, rtt_ms,
     retransmitted_bytes, missing_bytes, out_of_order_packets, zero_window_ms, end_reason, bytes, and when it was there:
     opened_at, closed_at."""
-    client = [f"{ip}:{port}" for ip, port in zip(found["client_ip"].to_pylist(), found["client_port"].to_pylist(),
-                                                 strict=True)]  # fmt: skip
+    ends = zip(connections["client_ip"].to_pylist(), connections["client_port"].to_pylist(), strict=True)
+    client = [f"{ip}:{port}" for ip, port in ends]
     names = ("rtt_ms", "retransmitted_bytes", "missing_bytes", "out_of_order_packets", "zero_window_ms", "end_reason",
              "bytes")  # fmt: skip
     return pa.table(
         {
-            "connection_id": found["connection_id"],
-            "client_id": found["client_id"],
+            "connection_id": connections["connection_id"],
+            "client_id": connections["client_id"],
             "client": pa.array(client, pa.string()),
-            "broker": found["broker"],
-            **{name: found[name] for name in names},
-            "opened_at": found["started_at"],
-            "closed_at": found["ended_at"],
+            "broker": connections["broker"],
+            **{name: connections[name] for name in names},
+            "opened_at": connections["started_at"],
+            "closed_at": connections["ended_at"],
         }
     )
 

@@ -9,7 +9,7 @@ from kdissect.arrays.growing import lazy_zeros
 from kdissect.rewriting import hiding_kernels as hiding
 
 SLOTS = 4096
-"""At first. `known` has a row for every second one, so that chains stay short."""
+"""At first. `addresses` has a row for every second one, so that chains stay short."""
 
 
 class Addresses:

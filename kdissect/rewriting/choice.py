@@ -146,7 +146,7 @@ class Choice:
 
 
 @kernel("const u1[:] i8[:,:] i8[:] b1[:]")
-def fragments_between(b: NDArray[np.uint8], packets: Words, flow: Words, wanted: NDArray[np.bool_]) -> None:
+def fragments_between(b: NDArray[np.uint8], packets: Words, flow: Words, selected: NDArray[np.bool_]) -> None:
     """Mark the IP fragments between the two addresses of a flow: nothing else says whose they are."""
     for i in range(packets.shape[0]):
         p = packets[i, r.AT]
@@ -173,4 +173,4 @@ def fragments_between(b: NDArray[np.uint8], packets: Words, flow: Words, wanted:
         there = ah == flow[sg.A_HIGH] and al == flow[sg.A_LOW] and bh == flow[sg.B_HIGH] and bl == flow[sg.B_LOW]
         back = ah == flow[sg.B_HIGH] and al == flow[sg.B_LOW] and bh == flow[sg.A_HIGH] and bl == flow[sg.A_LOW]
         if there or back:
-            wanted[i] = True
+            selected[i] = True

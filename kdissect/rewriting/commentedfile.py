@@ -52,7 +52,7 @@ class CommentedFile(PacketFile):
         )
         out = np.empty(room, np.uint8)
         written = write_commented(data, packets, interface, comments.text, comments.ends, first, behind, out)
-        self._put(memoryview(out)[:written])
+        self._write(memoryview(out)[:written])
         self.packets += len(packets)
         self.bytes += captured
         self.comments += int((behind - first).sum())

@@ -97,12 +97,12 @@ def blank_headers(s: Bytes, start: Ints, body: Ints) -> None:
 @kernel("u1[:] i8[:] i8[:] i4[:] i1[:] i8[:,:] i8[:] i8[:] i8[:] i8[:,:] i8[:] b1 i8 -> i8")
 def blank_fields(
     s: Bytes, begin: Ints, end: Ints, program: NDArray[np.int32], status: NDArray[np.int8], programs: Ints, rows: Ints,
-    tags: Ints, stack: Ints, spans: Ints, counts: Ints, named: bool, first: Int,
+    tags: Ints, stack: Ints, spans: Ints, counts: Ints, judge_names: bool, first: Int,
 ) -> Int:  # fmt: skip
     """Replace texts of the bodies s[begin:end] from frame `first` on; the frame it stopped at (`spans` is full).
 
-    spans[:counts[KINDS]] are for the caller to judge: record sets, configurations' values, and where `named`, all other
-    texts that may stay. counts[kind] is the number of texts that are not empty, by kind.
+    spans[:counts[KINDS]] are for the caller to judge: record sets, configurations' values, and where `judge_names`, all
+    other texts that may stay. counts[kind] is the number of texts that are not empty, by kind.
     """
     for f in range(first, begin.size):
         which = program[f]
@@ -162,7 +162,7 @@ def blank_fields(
                         name_size = n
                     if kind == BLANK:
                         blank_bytes(s, o, max(n, 0))
-                    elif n > 0 and (kind >= CONFIG_VALUE or (named and kind >= KEEP)):
+                    elif n > 0 and (kind >= CONFIG_VALUE or (judge_names and kind >= KEEP)):
                         row = counts[KINDS]
                         if row >= spans.shape[0]:
                             counts[KINDS] = before

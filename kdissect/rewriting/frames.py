@@ -91,7 +91,7 @@ class Frames:
         whole[:, 0] &= self._has_header(rows) | there[:, 1]
         program = self._programs(rows)
         whole &= program >= 0
-        self._whole(rows, whole, program)
+        self._redact_whole_frames(rows, whole, program)
         self._heads(rows, there & ~whole)
 
     def _has_header(self, rows: Records) -> Flags:
@@ -117,7 +117,7 @@ class Frames:
             program[:, side] = np.where(newer, table[at, np.maximum(newest, 0), side], found)
         return program
 
-    def _whole(self, rows: Records, need: Flags, program: Words) -> None:
+    def _redact_whole_frames(self, rows: Records, need: Flags, program: Words) -> None:
         """Frames that are all there, and have a layout."""
         d = self.dissector
         n = len(rows)
@@ -203,19 +203,19 @@ class Frames:
             else:
                 s[at : at + size] = FILLER
 
-    def _clients(self, s: Bytes, start: Words, end: Words, wanted: Flags) -> None:
+    def _clients(self, s: Bytes, start: Words, end: Words, chosen: Flags) -> None:
         """Rename the clients in headers of requests, where names are replaced."""
         if self._rename is None:
             return
-        for at, stop in zip(start[wanted].tolist(), end[wanted].tolist(), strict=True):
+        for at, stop in zip(start[chosen].tolist(), end[chosen].tolist(), strict=True):
             size = int.from_bytes(s[at + 8 : at + 10].tobytes(), "big", signed=True)
             if 0 < size <= stop - at - 10:
                 said = self._rename(s[at + 10 : at + 10 + size].tobytes())
                 s[at + 10 : at + 10 + size] = np.frombuffer(said.ljust(size, b"x")[:size], np.uint8)
 
-    def _heads(self, rows: Records, wanted: Flags) -> None:
+    def _heads(self, rows: Records, chosen: Flags) -> None:
         """Of the other frames, the length prefix and what their headers say; of those without one, the prefix."""
-        some = np.flatnonzero(wanted.any(axis=1))
+        some = np.flatnonzero(chosen.any(axis=1))
         if not len(some):
             return
         d = self.dissector
@@ -225,7 +225,7 @@ class Frames:
             start = np.zeros((len(rows), 2), np.int64)
             start[first:upto] = (np.arange(2 * (upto - first)) * HEAD).reshape(-1, 2)
             keep = np.full((len(rows), 2), -1, np.int64)
-            gather_heads(d.M, d.window.data, d.A, first, upto, wanted, heads, keep)
+            gather_heads(d.M, d.window.data, d.A, first, upto, chosen, heads, keep)
             self._judge_heads(rows, heads, start, keep)
             self._spread(first, upto, heads, start, keep)
 

@@ -52,37 +52,37 @@ def first_slot(kind: Int, high: Int, low: Int, slots: Slots) -> Int:
 
 
 @kernel("i8 i8 i8 i4[:] i8[:,:] i8[:] -> i8")
-def row_of(kind: Int, high: Int, low: Int, slots: Slots, known: Ints, state: Ints) -> Int:
-    """The row of `known` of an address, a new one when it is not known; -1 when there is no room for a new one.
+def row_of(kind: Int, high: Int, low: Int, slots: Slots, addresses: Ints, state: Ints) -> Int:
+    """The row of `addresses` of an address, a new one when it is not known; -1 when there is no room for a new one.
 
-    `slots` (open addressing) has rows of `known`, -1 for none.
+    `slots` (open addressing) has rows of `addresses`, -1 for none.
     """
     mask = slots.size - 1
     h = first_slot(kind, high, low, slots)
     while slots[h] != -1:
         row = np.int64(slots[h])
-        if known[row, LOW] == low and known[row, HIGH] == high and known[row, CODE] & (ONE - 1) == kind:
+        if addresses[row, LOW] == low and addresses[row, HIGH] == high and addresses[row, CODE] & (ONE - 1) == kind:
             return row
         h = (h + 1) & mask
     row = state[USED]
-    if row >= known.shape[0]:
+    if row >= addresses.shape[0]:
         return np.int64(-1)
     state[USED] += 1
     state[kind] += 1
     slots[h] = row
-    known[row, CODE] = state[kind] << KIND_BITS | kind
-    known[row, HIGH] = high
-    known[row, LOW] = low
+    addresses[row, CODE] = state[kind] << KIND_BITS | kind
+    addresses[row, HIGH] = high
+    addresses[row, LOW] = low
     return row
 
 
 @part
-def stand_in(kind: Int, high: Int, low: Int, slots: Slots, known: Ints, state: Ints) -> Any:
+def stand_in(kind: Int, high: Int, low: Int, slots: Slots, addresses: Ints, state: Ints) -> Any:
     """The stand-in for an address, as two words; zeros where there is no room for it."""
-    row = row_of(kind, high, low, slots, known, state)
+    row = row_of(kind, high, low, slots, addresses, state)
     if row < 0:
         return np.int64(0), np.int64(0)
-    n = known[row, CODE] >> KIND_BITS
+    n = addresses[row, CODE] >> KIND_BITS
     if n == 0:
         return high, low
     if kind == IPV4:
@@ -100,24 +100,24 @@ def put_be(b: Bytes, o: Int, value: Int, size: Int) -> None:
 
 
 @part
-def rename_mac(b: Bytes, o: Int, slots: Slots, known: Ints, state: Ints) -> None:
+def rename_mac(b: Bytes, o: Int, slots: Slots, addresses: Ints, state: Ints) -> None:
     """Replace the MAC address at `o`; group addresses say nothing of anybody."""
     low = be16(b, o) << 32 | be32(b, o + 2)
     if low == 0 or b[o] & 1:
         return
-    _, new = stand_in(MAC, np.int64(0), low, slots, known, state)
+    _, new = stand_in(MAC, np.int64(0), low, slots, addresses, state)
     put_be(b, o, new, 6)
 
 
 @part
-def rename_ip(b: Bytes, o: Int, version: Int, slots: Slots, known: Ints, state: Ints) -> None:
+def rename_ip(b: Bytes, o: Int, version: Int, slots: Slots, addresses: Ints, state: Ints) -> None:
     """Replace the IP address at `o`."""
     if version == 4:
-        _, low = stand_in(IPV4, np.int64(0), be32(b, o), slots, known, state)
+        _, low = stand_in(IPV4, np.int64(0), be32(b, o), slots, addresses, state)
         put_be(b, o, low, 4)
         return
     high, low = be32(b, o) << 32 | be32(b, o + 4), be32(b, o + 8) << 32 | be32(b, o + 12)
-    high, low = stand_in(IPV6, high, low, slots, known, state)
+    high, low = stand_in(IPV6, high, low, slots, addresses, state)
     put_be(b, o, high, 8)
     put_be(b, o + 8, low, 8)
 
@@ -136,20 +136,20 @@ def folded(b: Bytes, o: Int, e: Int, total: Int) -> Int:
 
 
 @part
-def rename_header(b: Bytes, p: Int, e: Int, slots: Slots, known: Ints, state: Ints) -> None:
+def rename_header(b: Bytes, p: Int, e: Int, slots: Slots, addresses: Ints, state: Ints) -> None:
     """Replace the addresses of the IP header at `p`, and fix its checksum. Options are wiped: routes are addresses."""
     if b[p] >> 4 == 4:
         length = (np.int64(b[p]) & 15) * 4
-        rename_ip(b, p + 12, 4, slots, known, state)
-        rename_ip(b, p + 16, 4, slots, known, state)
+        rename_ip(b, p + 12, 4, slots, addresses, state)
+        rename_ip(b, p + 16, 4, slots, addresses, state)
         for k in range(p + 20, min(p + length, e)):
             b[k] = 0
         put_be(b, p + 10, np.int64(0), 2)
         if p + length <= e:
             put_be(b, p + 10, folded(b, p, p + length, np.int64(0)) ^ 0xFFFF, 2)
     else:
-        rename_ip(b, p + 8, 6, slots, known, state)
-        rename_ip(b, p + 24, 6, slots, known, state)
+        rename_ip(b, p + 8, 6, slots, addresses, state)
+        rename_ip(b, p + 24, 6, slots, addresses, state)
 
 
 @part
@@ -179,17 +179,17 @@ def blank_options(b: Bytes, p: Int, e: Int) -> None:
 
 
 @part
-def rename(b: Bytes, start: Int, e: Int, link: Int, slots: Slots, known: Ints, state: Ints) -> Any:
+def rename(b: Bytes, start: Int, e: Int, link: Int, slots: Slots, addresses: Ints, state: Ints) -> Any:
     """Replace every address of a packet, through tunnels as `kdissect.net.tunnels.unwrap` goes; whether that led to
     TCP."""
     if link == 1 and e - start >= 14:
-        rename_mac(b, start, slots, known, state)
-        rename_mac(b, start + 6, slots, known, state)
+        rename_mac(b, start, slots, addresses, state)
+        rename_mac(b, start + 6, slots, addresses, state)
     elif link == 113 and e - start >= 16:
-        rename_mac(b, start + 6, slots, known, state)
+        rename_mac(b, start + 6, slots, addresses, state)
         put_be(b, start + 12, np.int64(0), 2)
     elif link == 276 and e - start >= 20:
-        rename_mac(b, start + 12, slots, known, state)
+        rename_mac(b, start + 12, slots, addresses, state)
         put_be(b, start + 18, np.int64(0), 2)
     w = e
     tcp = False
@@ -197,8 +197,8 @@ def rename(b: Bytes, start: Int, e: Int, link: Int, slots: Slots, known: Ints, s
     for _ in range(MAX_LAYERS):
         if layer == hd.ETHERNET:
             if e - p >= 14:
-                rename_mac(b, p, slots, known, state)
-                rename_mac(b, p + 6, slots, known, state)
+                rename_mac(b, p, slots, addresses, state)
+                rename_mac(b, p + 6, slots, addresses, state)
             layer, p, kind, view = link_layer(b, p, e, 1, view)
         if layer == hd.ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
@@ -224,7 +224,7 @@ def rename(b: Bytes, start: Int, e: Int, link: Int, slots: Slots, known: Ints, s
             tcp = protocol == 6
             if tcp:
                 blank_options(b, p, e)
-            rename_header(b, header, e, slots, known, state)
+            rename_header(b, header, e, slots, addresses, state)
             layer = hd.NO_IP
             if protocol == 17:
                 udp = p
@@ -260,16 +260,16 @@ def blank(b: Bytes, start: Int, e: Int, link: Int) -> None:
 
 @kernel("u1[:] i8[:,:] i8[:] i8[:] i8 i4[:] i8[:,:] i8[:] -> i8")
 def hide(
-    out: Bytes, packets: Ints, place: Ints, payload: Ints, first: Int, slots: Slots, known: Ints, state: Ints
+    out: Bytes, packets: Ints, place: Ints, payload: Ints, first: Int, slots: Slots, addresses: Ints, state: Ints
 ) -> Int:
     """Hide packets that were copied to `out` at `place`, from row `first` on; the row it stopped at, before a packet
-    for whose addresses `known` may lack room.
+    for whose addresses `addresses` may lack room.
 
     `packets` are rows of `kdissect.capture.pcap`; `payload[i]`: bytes of the packet before its TCP payload, -1 where
     it is not TCP, or becomes so where no way leads to its addresses.
     """
     for i in range(first, packets.shape[0]):
-        if known.shape[0] - state[USED] < PACKET_ADDRESSES:
+        if addresses.shape[0] - state[USED] < PACKET_ADDRESSES:
             return i
         start = place[i]
         e = start + packets[i, CAPTURED]
@@ -279,7 +279,7 @@ def hide(
             continue
         for k in range(start + payload[i], e):
             out[k] = 0
-        if not rename(out, start, e, link, slots, known, state):
+        if not rename(out, start, e, link, slots, addresses, state):
             blank(out, start, e, link)
             payload[i] = -1
     return packets.shape[0]
@@ -314,11 +314,11 @@ def sum_segments(b: Bytes, packets: Ints, delta: Int) -> None:
 
 
 @kernel("i8[:,:] i8 i4[:]")
-def find_slots(known: Ints, count: Int, slots: Slots) -> None:
-    """Enter the first `count` rows of `known` into empty (-1) slots."""
+def find_slots(addresses: Ints, count: Int, slots: Slots) -> None:
+    """Enter the first `count` rows of `addresses` into empty (-1) slots."""
     mask = slots.size - 1
     for row in range(count):
-        h = first_slot(known[row, CODE] & (ONE - 1), known[row, HIGH], known[row, LOW], slots)
+        h = first_slot(addresses[row, CODE] & (ONE - 1), addresses[row, HIGH], addresses[row, LOW], slots)
         while slots[h] != -1:
             h = (h + 1) & mask
         slots[h] = row

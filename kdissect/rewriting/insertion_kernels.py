@@ -31,7 +31,7 @@ MOST = 0x7FFFFFFFFFFFFFFF
 
 
 @part
-def _put(out: Bytes, w: Int, value: Int, size: Int, big: bool) -> None:
+def _write_int(out: Bytes, w: Int, value: Int, size: Int, big: bool) -> None:
     """An integer of `size` bytes; the caller has checked that they are there."""
     for k in range(size):
         out[w + (size - 1 - k if big else k)] = (value >> (8 * k)) & 0xFF
@@ -111,13 +111,13 @@ def insert_comments(
             continue
         rest = options
         if kind == SIMPLE:
-            _put(out, w, np.int64(ENHANCED), np.int64(4), big)
-            _put(out, w + 8, np.int64(0), np.int64(4), big)
+            _write_int(out, w, np.int64(ENHANCED), np.int64(4), big)
+            _write_int(out, w + 8, np.int64(0), np.int64(4), big)
             ticks = _ticks(max(packets[row, pcap.TIME], 0), state[FIRST:])
-            _put(out, w + 12, ticks >> 32, np.int64(4), big)
-            _put(out, w + 16, ticks, np.int64(4), big)
-            _put(out, w + 20, packets[row, pcap.CAPTURED], np.int64(4), big)
-            _put(out, w + 24, u32(data, p + 8, big), np.int64(4), big)
+            _write_int(out, w + 12, ticks >> 32, np.int64(4), big)
+            _write_int(out, w + 16, ticks, np.int64(4), big)
+            _write_int(out, w + 20, packets[row, pcap.CAPTURED], np.int64(4), big)
+            _write_int(out, w + 24, u32(data, p + 8, big), np.int64(4), big)
             for k in range(SIMPLE_BODY, options):
                 out[w + GROWTH + k] = data[p + k]
             options += GROWTH
@@ -132,8 +132,8 @@ def insert_comments(
             length = min(max(ends[c + 1] - ends[c], 0), LONGEST)
             if ends[c] < 0 or ends[c] + length > text.size:
                 length = 0
-            _put(out, o, np.int64(1), np.int64(2), big)
-            _put(out, o + 2, length, np.int64(2), big)
+            _write_int(out, o, np.int64(1), np.int64(2), big)
+            _write_int(out, o + 2, length, np.int64(2), big)
             for k in range(length):
                 out[o + 4 + k] = text[ends[c] + k]
             o += 4 + ((length + 3) & ~3)
@@ -141,7 +141,7 @@ def insert_comments(
         written = options + added + total - rest
         for k in range(rest, total):
             out[w + written - total + k] = data[p + k]
-        _put(out, w + 4, written, np.int64(4), big)
-        _put(out, w + written - 4, written, np.int64(4), big)
+        _write_int(out, w + 4, written, np.int64(4), big)
+        _write_int(out, w + written - 4, written, np.int64(4), big)
         p, w = p + total, w + written
     return w

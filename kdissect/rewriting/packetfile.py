@@ -67,7 +67,7 @@ class PacketFile:
             self._describe(links)
         elif not self._interfaces:
             self._interfaces[links[0]] = 0
-            self._put(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, links[0] & 0xFFFF))
+            self._write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, links[0] & 0xFFFF))
         number = {link: i for link, i in self._interfaces.items() if link in links}
         interface = np.zeros(len(packets), np.int64)
         for link, i in number.items():
@@ -79,17 +79,17 @@ class PacketFile:
         written = write_records(data, packets, interface, self.pcapng, self._out)
         if change is not None:
             change(self._out[:written], _places(packets, self.pcapng), self._written)
-        self._put(memoryview(self._out)[:written])
+        self._write(memoryview(self._out)[:written])
         self.packets += len(packets)
         self.bytes += size
 
     def finish(self) -> None:
         """Nothing more follows; an empty capture gets its header."""
         if not self._written:
-            self._put(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, 1))
+            self._write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, 1))
         self.stream.flush()
 
-    def _put(self, data: bytes | memoryview) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         self.stream.write(data)
         self._written += len(data)
 
@@ -104,7 +104,7 @@ class PacketFile:
     def _block(self, kind: int, body: bytes) -> None:
         body += bytes(-len(body) % 4)
         size = struct.pack("<I", len(body) + 12)
-        self._put(struct.pack("<I", kind) + size + body + size)
+        self._write(struct.pack("<I", kind) + size + body + size)
 
     def _to_pcapng(self) -> None:
         """Go on as pcapng; what was written so far is written again."""

@@ -43,9 +43,9 @@ HEAD = 1100
 
 
 @part
-def ahead(one: Int, other: Int) -> Int:
+def ahead(number: Int, reference: Int) -> Int:
     """How far one sequence number is ahead of another (RFC 9293, 3.4), negative when it is behind."""
-    return ((one - other + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+    return ((number - reference + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
 @kernel("i8[:,:] i8[:] i8[:,:] i8 i8 i8[:] -> i8")
@@ -222,7 +222,7 @@ def has_no_header(M: Ints, exchange: Exchange, side: Int, heads: Bytes, begin: I
 
 
 @kernel("i8[:] const u1[:] const u1[:] i8 i8 b1[:,:] u1[:] i8[:,:]")
-def gather_heads(M: Ints, b: Bytes, A: Bytes, first: Int, n: Int, wanted: Flags, heads: Bytes, keep: Ints) -> None:
+def gather_heads(M: Ints, b: Bytes, A: Bytes, first: Int, n: Int, chosen: Flags, heads: Bytes, keep: Ints) -> None:
     """The part that may stay of frames that cannot be read. The beginning of the frame of exchange `i` and side `s`
     goes into heads[((i - first) * 2 + s) * HEAD:], and the number of bytes of it that stay into keep[i, s].
 
@@ -231,7 +231,7 @@ def gather_heads(M: Ints, b: Bytes, A: Bytes, first: Int, n: Int, wanted: Flags,
     """
     for i in range(first, n):
         for side in range(2):
-            if not wanted[i, side]:
+            if not chosen[i, side]:
                 continue
             exchange = exchange_at(M, X_BASE + i * EXCHANGE_WIDTH)
             api, version = exchange.api, exchange.version

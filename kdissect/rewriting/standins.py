@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Collection, Iterator
 
 from kdissect.problems import UsageError
-from kdissect.schema.configurations import known
+from kdissect.schema.configurations import load_configurations
 
 LETTERS = b"abcdefghijklmnopqrstuvwxyz0123456789"
 WIDER = bytes(c for c in range(0x21, 0x7F) if c not in b"\"'\\`$")
@@ -100,7 +100,7 @@ def keeps(name: bytes) -> bool:
     """Whether a name is Kafka's own: a topic, principal or client id that it defines, or a configuration it knows."""
     if KAFKAS.fullmatch(name):
         return True
-    return name.isascii() and name.decode() in known()
+    return name.isascii() and name.decode() in load_configurations()
 
 
 def _text(name: bytes) -> str:

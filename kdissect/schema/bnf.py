@@ -29,18 +29,18 @@ def layout(api: str | int, version: int, direction: str, docs: bool = True) -> s
 
     Raises UsageError for an unknown API, version or direction.
     """
-    known, side = index.load().find(api), index.side_of(direction)
+    known, side = index.load().find_api(api), index.side_of(direction)
     return "\n".join(_layout(known, side, version, docs))
 
 
 def diff(api: str | int, before: int, after: int) -> str:
     """The changes from one version to another, both directions: `+` fields that came, `-` fields that went, in wire
     order, with their dotted paths. Raises UsageError for an unknown API or version."""
-    known = index.load().find(api)
+    known = index.load().find_api(api)
     out: list[str] = []
     for side in (REQUEST, RESPONSE):
         message = known.message(side)
-        old, new = (list(_paths(message, _known(known, side, version), version, "")) for version in (before, after))
+        old, new = (list(_paths(message, _fields_in(known, side, version), version, "")) for version in (before, after))
         was, now = before in message.flexible, after in message.flexible
         lines = []
         if was != now:
@@ -105,12 +105,12 @@ def _layout(api: Api, side: int, version: int, docs: bool) -> Iterator[str]:
 
 def _body(api: Api, side: int, version: int, docs: bool) -> Iterator[str]:
     message = api.message(side)
-    fields = _known(api, side, version)
+    fields = _fields_in(api, side, version)
     title = f"{api.name} {_direction(side).title()} (Version: {version})"
     yield from _struct(message, title, fields, version, docs)
 
 
-def _known(api: Api, side: int, version: int) -> tuple[Field, ...]:
+def _fields_in(api: Api, side: int, version: int) -> tuple[Field, ...]:
     message = api.message(side)
     if version not in message.versions:
         known = _range(message.versions.first, message.versions.last)

@@ -132,9 +132,9 @@ class _Maker:
 
     def fields(self, struct: Column) -> list[tuple[str, pa.Array]]:
         """A struct's fields by name, in order."""
-        return [pair for child in struct.children.values() for pair in self.named(child, struct)]
+        return [pair for child in struct.children.values() for pair in self.named_arrays(child, struct)]
 
-    def named(self, column: Column, struct: Column) -> list[tuple[str, pa.Array]]:
+    def named_arrays(self, column: Column, struct: Column) -> list[tuple[str, pa.Array]]:
         """(name, array) of all that a field shows as."""
         if column.by:
             values = self.array(column)

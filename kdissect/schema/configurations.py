@@ -34,7 +34,7 @@ class Configuration(NamedTuple):
 
 
 @cache
-def known() -> dict[str, Configuration]:
+def load_configurations() -> dict[str, Configuration]:
     """Every configuration that some release defines, by name."""
     import csv
 
@@ -46,7 +46,7 @@ def known() -> dict[str, Configuration]:
 
 
 def _of(name: str) -> Configuration | None:
-    return known().get(re.sub(_LISTENER, "", name, count=1))
+    return load_configurations().get(re.sub(_LISTENER, "", name, count=1))
 
 
 def is_open_config(name: str) -> bool:

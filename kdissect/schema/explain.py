@@ -42,7 +42,7 @@ def decode(body: bytes, api: str | int, version: int, direction: str) -> Row:
     something else. Raises UsageError for an unknown API, version or direction. Raises WalkError for a body that does
     not fit: with path, byte, line of the schema, and `values` read before. (Both are KdissectError.)
     """
-    known, side = index.load().find(api), index.side_of(direction)
+    known, side = index.load().find_api(api), index.side_of(direction)
     fields = known.message(side).fields
     try:
         values = fit(known, side, version, bytes(body), pieces=False).values
@@ -92,7 +92,7 @@ def explain(body: bytes, api: str | int, version: int, direction: str) -> pa.Tab
     than 100,000 such runs, the last row has no type, covers the rest and says why. Raises UsageError for an unknown
     API, version or direction.
     """
-    known, side = index.load().find(api), index.side_of(direction)
+    known, side = index.load().find_api(api), index.side_of(direction)
     return table(explain_body(known, side, version, bytes(body)))
 
 
@@ -124,14 +124,14 @@ def explain_frame(
     whose API or version is unknown, is explained as far as it goes. Paths of the header begin with `header.`.
     """
     if len(frame) < _PREFIX_BYTES:
-        return [_rest(0, frame, "size", "the length prefix is cut short")]
+        return [_rest_row(0, frame, "size", "the length prefix is cut short")]
     size = struct.unpack_from(">i", frame)[0]
     rows = [_row(0, _PREFIX_BYTES, "size", "int32", str(size), "bytes that follow")]
     rest = frame[_PREFIX_BYTES:]
     if side == REQUEST and len(rest) >= 2 * _VERSION_BYTES:
         key, version = struct.unpack_from(">hh", rest)
     if key is None or version is None:
-        return [*rows, _rest(_PREFIX_BYTES, rest, "body", "whose API is unknown")] if rest else rows
+        return [*rows, _rest_row(_PREFIX_BYTES, rest, "body", "whose API is unknown")] if rest else rows
     if side == REQUEST:
         header, form = index.load().payloads["RequestHeader"], index.request_header_version(key, version)
     else:
@@ -146,11 +146,11 @@ def explain_frame(
     body = frame[start:]
     forwarded = _forwarded(request) if key == _ENVELOPE and request is not None else None
     try:
-        return rows + explain_body(index.load().find(key), side, version, body, start, forwarded)
+        return rows + explain_body(index.load().find_api(key), side, version, body, start, forwarded)
     except UsageError as error:
         api = index.load().apis.get(key)
         hidden = api is not None and has_secrets(api.message(side).fields)
-        return [*rows, _rest(start, body, "body", str(error)) | {"hidden": hidden}]
+        return [*rows, _rest_row(start, body, "body", str(error)) | {"hidden": hidden}]
 
 
 def _forwarded(frame: bytes) -> bytes | None:
@@ -160,7 +160,7 @@ def _forwarded(frame: bytes) -> bytes | None:
         key, version = struct.unpack_from(">hh", frame, _PREFIX_BYTES)
         form = index.request_header_version(key, version)
         start = walk(header, shape(header), form, frame[_PREFIX_BYTES:], exact=False).end + _PREFIX_BYTES
-        data = fit(index.load().find(key), REQUEST, version, frame[start:], pieces=False).values.get("request_data")
+        data = fit(index.load().find_api(key), REQUEST, version, frame[start:], pieces=False).values.get("request_data")
     except (WalkError, UsageError, struct.error):
         return None
     return data if isinstance(data, bytes) else None
@@ -226,7 +226,7 @@ def _inner_request(data: bytes) -> list[Piece]:
     key, version = struct.unpack_from(">hh", data)
     form = index.request_header_version(key, version)
     head = walk(header, shape(header), form, data, pieces=True, exact=False)
-    return _framed(head, fit(index.load().find(key), REQUEST, version, data[head.end :], pieces=True))
+    return _framed(head, fit(index.load().find_api(key), REQUEST, version, data[head.end :], pieces=True))
 
 
 def _inner_response(data: bytes, request: bytes) -> list[Piece]:
@@ -235,7 +235,7 @@ def _inner_response(data: bytes, request: bytes) -> list[Piece]:
     key, version = struct.unpack_from(">hh", request)
     form = index.response_header_version(key, version)
     head = walk(header, shape(header), form, data, pieces=True, exact=False)
-    return _framed(head, fit(index.load().find(key), RESPONSE, version, data[head.end :], pieces=True))
+    return _framed(head, fit(index.load().find_api(key), RESPONSE, version, data[head.end :], pieces=True))
 
 
 def _framed(head: Walked, body: Walked) -> list[Piece]:
@@ -271,7 +271,7 @@ def _row(offset: int, length: int, path: str, kind: str | None, value: str | Non
     }  # fmt: skip
 
 
-def _rest(offset: int, data: bytes, path: str, text: str) -> Row:
+def _rest_row(offset: int, data: bytes, path: str, text: str) -> Row:
     return _row(offset, len(data), path, None, None, text)
 
 

@@ -76,7 +76,7 @@ class Index(NamedTuple):
     names: Mapping[str, int]
     """Keys by every name of an API, in lower case without underscores."""
 
-    def find(self, api: str | int) -> Api:
+    def find_api(self, api: str | int) -> Api:
         """An API by key or by name. Raises UsageError that names what is alike."""
         key = api if isinstance(api, int) else self.names.get(_plain(api))
         if key is None and str(api).isdigit():

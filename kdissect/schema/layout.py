@@ -99,7 +99,7 @@ class Layout:
         return whole, whole or path in self._above
 
     def _struct(
-        self, layouts: list[tuple[Field, ...]], level: int, path: str, whole: bool, versions: Versions, null: bool
+        self, layouts: list[tuple[Field, ...]], level: int, path: str, keep_all: bool, versions: Versions, null: bool
     ) -> dict[str, Column]:
         named: dict[str, list[Field]] = {}
         for fields in layouts:
@@ -109,7 +109,7 @@ class Layout:
         for name, items in named.items():
             covers = len(items) == len(layouts) and all(_covers(item.versions, versions) for item in items)
             ever_null = null or not covers or any(item.nullable.first <= item.nullable.last for item in items)
-            column = self._field(name, items, level, path + name, whole, ever_null)
+            column = self._field(name, items, level, path + name, keep_all, ever_null)
             if column is not None:
                 out[name] = column
         for by in [column.by for column in out.values() if column.by and column.by not in out]:

@@ -35,14 +35,14 @@ def meaning(piece: Piece) -> str:
     return constant or (piece.note if piece.note == "null" else "") or item.doc
 
 
-def _constant(item: Field, value: Any, note: str, whole: bool) -> str:
+def _constant(item: Field, value: Any, note: str, as_array: bool) -> str:
     """The meaning of this very value; of an array as a whole only null and empty have one."""
     for known, text in item.values:
-        if known == note == "null" or (known == "empty" and value in _EMPTY[whole]):
+        if known == note == "null" or (known == "empty" and value in _EMPTY[as_array]):
             return text
-        if value == known and not whole:
+        if value == known and not as_array:
             return text
-    if whole:
+    if as_array:
         return ""
     if item.kind == "int16" and item.name.endswith("ErrorCode"):
         return error_name(value) if value else ""

@@ -20,7 +20,7 @@ from kdissect.schema.index import read
 from kdissect.schema.model import Api, Field, Message, Variant, Versions
 
 
-def kept(apis: Mapping[int, Api], payloads: Mapping[str, Message], names: Mapping[str, int]) -> bytes:
+def pack_schemas(apis: Mapping[int, Api], payloads: Mapping[str, Message], names: Mapping[str, int]) -> bytes:
     """These schemas as the bytes that a package contains."""
     whole = ({key: (api.name, _pickled(api)) for key, api in apis.items()}, _pickled(dict(payloads)), dict(names))
     return zlib.compress(marshal.dumps(whole), zlib.Z_BEST_COMPRESSION)
@@ -45,18 +45,18 @@ def _arguments(value: Any) -> tuple[type, tuple[Any, ...]]:
     return type(value), tuple(argument for _, argument in given)
 
 
-def _shared(value: Any, known: dict[Any, Any]) -> Any:
+def _shared(value: Any, seen: dict[Any, Any]) -> Any:
     if isinstance(value, dict):
-        return {name: _shared(one, known) for name, one in value.items()}
+        return {name: _shared(one, seen) for name, one in value.items()}
     if isinstance(value, tuple):
-        made: Any = tuple(_shared(one, known) for one in value)
+        made: Any = tuple(_shared(one, seen) for one in value)
     elif is_dataclass(value) and not isinstance(value, type):
-        made = type(value)(*(_shared(getattr(value, one.name), known) for one in fields(value)))
+        made = type(value)(*(_shared(getattr(value, one.name), seen) for one in fields(value)))
     else:
         made = value
-    return known.setdefault((type(made), made), made)
+    return seen.setdefault((type(made), made), made)
 
 
 if __name__ == "__main__":
     made = read()
-    Path(sys.argv[1]).write_bytes(kept(made.apis, made.payloads, made.names))
+    Path(sys.argv[1]).write_bytes(pack_schemas(made.apis, made.payloads, made.names))

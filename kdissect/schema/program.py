@@ -241,20 +241,20 @@ class _Compiler(Rules):
             self.effect = len(rows.rows)
 
     def fill_tags(
-        self, asked: list[tuple[Field, Column | None]], unknown: Column | None, column: Column | None
+        self, fields: list[tuple[Field, Column | None]], unknown: Column | None, column: Column | None
     ) -> None:
         rows = self.rows
-        first, place = rows.reserve_tags(len(asked))
+        first, place = rows.reserve_tags(len(fields))
         level = column.level if column else 0
         if unknown is not None:
             self.mark(unknown, null=True)
         index, counter = (unknown.index, unknown.sub) if unknown else (-1, 0)
-        row = rows.op(k.F_TAGS, level, index, k.COMPACT, counter, 0, first, len(asked))
-        for item, child in asked:  # what follows the row when there are no tags at all
+        row = rows.op(k.F_TAGS, level, index, k.COMPACT, counter, 0, first, len(fields))
+        for item, child in fields:  # what follows the row when there are no tags at all
             if child:
                 self.fill_default(item, child)
-        over = rows.op(k.F_JUMP, 0, -1) if asked else -1
-        for item, child in asked:
+        over = rows.op(k.F_JUMP, 0, -1) if fields else -1
+        for item, child in fields:
             value = rows.here()
             self.fill_field(item, child)
             rows.op(k.F_TAGEND, 0, -1, 1)
@@ -264,7 +264,7 @@ class _Compiler(Rules):
                 self.fill_default(item, child)
             rows.op(k.F_TAGEND, 0, -1, 0)
         rows.patch(row, 5, rows.here())
-        if asked:
+        if fields:
             rows.patch(over, 3, rows.here())
 
     def mark(self, column: Column, null: bool = False) -> None:

@@ -114,9 +114,9 @@ def uvarint(s: Array, o: Any, limit: Any) -> Any:
 
 
 @part
-def find_tag(tags: Array, first: Any, known: Any, tag: Any) -> Any:
-    """The row, among the `known` tags from row `first` of the tag table, of a tag, -1 none."""
-    for t in range(known):
+def find_tag(tags: Array, first: Any, tag_count: Any, tag: Any) -> Any:
+    """The row, among the `tag_count` tags from row `first` of the tag table, of a tag, -1 none."""
+    for t in range(tag_count):
         if tags[(first + t) * k.TAG_STRIDE] == tag:
             return t
     return np.int64(-1)
@@ -152,14 +152,14 @@ def _bring(s: Array, room: Array, apart: Array, o: Any, size: Any, stop: Any) ->
 @kernel("const u1[:] i8[:] i8[:] i4[:] i8[:,:] i8[:] i8[:] i8[:] i8[:] i8[:] i1[:] i4[:] u1[:] i8[:,:] i8[:]")
 def count(
     s: Array, begin: Array, end: Array, program: Array, programs: Array, rows: Array, tags: Array, counters: Array,
-    saved: Array, stack: Array, status: Array, seen: Array, room: Array, apart: Array, spare: Array,
+    saved: Array, stack: Array, status: Array, seen: Array, room: Array, apart: Array, leftover: Array,
 ) -> None:  # fmt: skip
     """Check each frame's body s[begin:end] against its program; count rows and bytes of columns into `counters`.
 
     `apart` [n, 3], in rising order: of so many bytes from a place in `s` on the bytes lie somewhere else in it. Bytes
     that are looked at, here or for a column, are brought to their place, through `room`, which is `s` then. `seen`
     int32 [4 n]: error_code, error_first, error_count, throttle_ms of each frame that fits; NO_CODE, 0, 0, -1 of one
-    that does not, which does not change the counters either. `spare`: of so many first frames, the bytes that stand
+    that does not, which does not change the counters either. `leftover`: of so many first frames, the bytes that stand
     behind the last field. Where it is 0 before, the bytes that are left over there are counted into it, and the body
     fits. Below 0 the body must end with its last field, as others must.
     """
@@ -306,8 +306,8 @@ def count(
                 b, c, d, e = step.b, step.c, step.d, step.e
             else:
                 if o != stop:
-                    if f < spare.size and spare[f] == 0:
-                        spare[f] = stop - o
+                    if f < leftover.size and leftover[f] == 0:
+                        leftover[f] = stop - o
                     else:
                         bad = k.TRAILING
                 break

@@ -153,36 +153,36 @@ class _Walker:
 
     # reading ----------------------------------------------------------------------------------------------------------
 
-    def take(self, count: int, path: str, line: int, what: str) -> int:
+    def advance(self, count: int, path: str, line: int, label: str) -> int:
         """Move over `count` bytes; returns where they start."""
         start = self.at
         if count > self.limit - start:
             left = self.limit - start
-            raise self.error(f"{what} needs {_bytes(count)}, {left or 'none'} left", path, line)
+            raise self.error(f"{label} needs {_bytes(count)}, {left or 'none'} left", path, line)
         self.at += count
         return start
 
-    def varint(self, path: str, line: int, what: str) -> int:
+    def varint(self, path: str, line: int, label: str) -> int:
         start, value = self.at, 0
         for index in range(VARINT_BYTES):
-            byte = self.data[self.take(1, path, line, what)]
+            byte = self.data[self.advance(1, path, line, label)]
             value |= (byte & 127) << 7 * index
             if byte < 128:
                 return value
         self.at = start
-        raise self.error(f"{what} is a variable-length integer of more than {VARINT_BYTES} bytes", path, line)
+        raise self.error(f"{label} is a variable-length integer of more than {VARINT_BYTES} bytes", path, line)
 
-    def length(self, item: Field, kind: str, path: str, what: str, nullable: bool) -> int:
+    def length(self, item: Field, kind: str, path: str, label: str, nullable: bool) -> int:
         """A length or count, -1 for null."""
         start = self.at
         if self.compact(item):
-            size = self.varint(path, item.line, what) - 1
+            size = self.varint(path, item.line, label) - 1
         else:
             form = "int16" if kind == "string" else "int32"
-            size = _UNPACK[form](self.data, self.take(SCALARS[form], path, item.line, what))[0]
+            size = _UNPACK[form](self.data, self.advance(SCALARS[form], path, item.line, label))[0]
         if size < 0 and not (size == -1 and nullable):
             self.at = start
-            raise self.error("null, which may not be" if size == -1 else f"{what} is {size}", path, item.line)
+            raise self.error("null, which may not be" if size == -1 else f"{label} is {size}", path, item.line)
         return size
 
     # values -----------------------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class _Walker:
 
     def present(self, item: Field, path: str) -> bool:
         """The byte before a nullable struct: 1, or -1 for null (KIP-893)."""
-        start = self.take(1, path, item.line, "the mark of a nullable struct")
+        start = self.advance(1, path, item.line, "the mark of a nullable struct")
         mark = self.data[start]
         if mark not in (1, 255):
             self.at = start
@@ -251,7 +251,7 @@ class _Walker:
                 out.append(self.one_text(item, element, here, False)[0])
 
     def scalar(self, item: Field, kind: str, path: str) -> Any:
-        start = self.take(SCALARS[kind], path, item.line, kind)
+        start = self.advance(SCALARS[kind], path, item.line, kind)
         value: Any
         if kind == "uuid":
             import base64
@@ -269,7 +269,7 @@ class _Walker:
         if size < 0:
             self.piece(start, path, kind, None, item, item.line, "null")
             return None, None
-        begin = self.take(size, path, item.line, kind)
+        begin = self.advance(size, path, item.line, kind)
         raw = bytes(self.data[begin : self.at])
         value = raw.decode("utf-8", "replace") if kind == "string" else raw
         shown, note = (None, "hidden") if item.secret else (value, "")
@@ -312,7 +312,7 @@ class _Walker:
             found = tagged.get(tag)
             if found is None:
                 self.piece(start, here, "tag", tag, None, note=f"unknown, {_bytes(size)}")
-                start = self.take(size, here, 0, "a tagged field")
+                start = self.advance(size, here, 0, "a tagged field")
                 raw = bytes(self.data[start : self.at])
                 self.piece(start, f"{here}.bytes", "bytes", raw, None)
                 if into.get(TAGS_KEY) is None:

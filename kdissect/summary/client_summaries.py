@@ -92,13 +92,13 @@ class Tallies:
 def in_order(clients: list[ClientLine]) -> list[ClientLine]:
     """Those with errors, those that lost time, brokers among themselves with either, the other clients, brokers."""
 
-    def place(one: ClientLine) -> tuple[int, int, float, int, str]:
-        trouble = one.errors > 0 or one.lost_ms > 0
-        if one.broker_itself:
+    def place(line: ClientLine) -> tuple[int, int, float, int, str]:
+        trouble = line.errors > 0 or line.lost_ms > 0
+        if line.broker_itself:
             rank = 2 if trouble else 4
         else:
-            rank = 0 if one.errors else 1 if trouble else 3
-        return (rank, -one.errors, -one.lost_ms, -one.exchanges, one.client_id or "")
+            rank = 0 if line.errors else 1 if trouble else 3
+        return (rank, -line.errors, -line.lost_ms, -line.exchanges, line.client_id or "")
 
     return sorted(clients, key=place)
 

@@ -46,7 +46,7 @@ def counted(batch: pa.RecordBatch, keys: tuple[str, ...], memory: Lender) -> tup
     firsts, sizes, known, tops = found[:, :count]
     ends = np.cumsum(known)
     values = np.empty(int(ends[-1]) if count else 0)
-    _parted(codes, latency, ends - known, values)
+    _split_latencies(codes, latency, ends - known, values)
     order = in_rank(np.stack([columns[name][0][firsts] for name in keys]))
     parts = np.split(values, ends[:-1])
 
@@ -88,10 +88,10 @@ def _reals(batch: pa.RecordBatch, name: str) -> Reals:
 )
 def _grouped(
     first: Int64s, version: Int64s, status: Int64s, error: Int64s, hold: Int64s, api: Int64s, latency: Reals,
-    queued: Reals, waits: Flags, own: Reals, codes: Int64s, table: Int64s, found: Int64s, most: Reals,
+    queued: Reals, waits: Flags, own: Reals, codes: Int64s, table: Int64s, groups: Int64s, most: Reals,
 ) -> Scalar:  # fmt: skip
     """Groups of rows with the same five columns, in order of appearance. The group of each row goes into `codes`. Of
-    each group its first row, its rows, those of known latency and the slowest one go into `found`, and how slow that
+    each group its first row, its rows, those of known latency and the slowest one go into `groups`, and how slow that
     one was into `most`. `own`: what each row took without waiting; `waits` by hold, null last: did, or may have as a
     fetch. Returns how many groups there are."""
     mask, count, last = table.size - 1, np.int64(0), np.int64(0)
@@ -108,7 +108,7 @@ def _grouped(
         at: Scalar = np.int64(-1)
         while True:
             if same:
-                one = found[0, code]
+                one = groups[0, code]
                 same = first[one] == first[i] and version[one] == version[i] and status[one] == status[i]
                 same = same and error[one] == error[i] and hold[one] == hold[i]
             if same:
@@ -123,23 +123,23 @@ def _grouped(
             if code < 0:
                 code = count
                 table[at] = code
-                found[0, code], found[1, code], found[2, code], found[3, code] = i, 0, 0, -1
+                groups[0, code], groups[1, code], groups[2, code], groups[3, code] = i, 0, 0, -1
                 most[code] = -np.inf
                 count += 1
                 break
             same = True
         last = code
         codes[i] = code
-        found[1, code] += 1
+        groups[1, code] += 1
         if not np.isnan(latency[i]):
-            found[2, code] += 1
+            groups[2, code] += 1
         if spent > most[code]:
-            most[code], found[3, code] = spent, i
+            most[code], groups[3, code] = spent, i
     return count
 
 
 @kernel("const i8[:] const f8[:] i8[:] f8[:]")
-def _parted(codes: Int64s, latency: Reals, places: Int64s, values: Reals) -> None:
+def _split_latencies(codes: Int64s, latency: Reals, places: Int64s, values: Reals) -> None:
     """Latencies that are known, group by group: `places` says where each group's begin."""
     for i in range(codes.size):
         if not np.isnan(latency[i]):

@@ -96,9 +96,9 @@ class Summarizer:
         else:
             self._tables[table].append(batch.select([c for c in WANTED[table] if c in batch.schema.names]))
 
-    def feed_found(self, found: Found) -> None:
+    def feed_found(self, result: Found) -> None:
         """Take what was found, and which finders failed."""
-        for name, table in (("findings", found.findings), ("problems", found.problems)):
+        for name, table in (("findings", result.findings), ("problems", result.problems)):
             for batch in table.to_batches():
                 self.feed(name, batch)
 
@@ -145,25 +145,25 @@ class Summarizer:
         for one in groups:
             self._add(one, lambda row: exchange_id(int(ids[row]), int(n[row])))
 
-    def _add(self, one: Counted, named: Callable[[int], str]) -> None:
-        """Take what is said of exchanges with the same values. `named`: the exchange of a row."""
+    def _add(self, counted: Counted, exchange_of: Callable[[int], str]) -> None:
+        """Take what is said of exchanges with the same values. `exchange_of`: the exchange of a row."""
         grouping = GROUPINGS[self.by]
-        version, status, error, hold = one.values[len(grouping) :]
-        self._statuses[status] += one.exchanges
-        group = self._groups[one.values[: len(grouping)]]
-        group.exchanges += one.exchanges
+        version, status, error, hold = counted.values[len(grouping) :]
+        self._statuses[status] += counted.exchanges
+        group = self._groups[counted.values[: len(grouping)]]
+        group.exchanges += counted.exchanges
         if version is not None:
             group.versions.add(version)
         if status == "error":
-            group.errors[error or "error"] += one.exchanges
+            group.errors[error or "error"] += counted.exchanges
         if hold == "timeout":
-            group.long_polls += one.exchanges
+            group.long_polls += counted.exchanges
         if status in JUDGED:
-            group.judged += one.exchanges
-        group.latencies.add(one.latencies)
-        if one.slowest_ms is not None and (group.slowest_ms is None or one.slowest_ms > group.slowest_ms):
-            group.slowest_ms = one.slowest_ms
-            group.slowest = named(one.row)
+            group.judged += counted.exchanges
+        group.latencies.add(counted.latencies)
+        if counted.slowest_ms is not None and (group.slowest_ms is None or counted.slowest_ms > group.slowest_ms):
+            group.slowest_ms = counted.slowest_ms
+            group.slowest = exchange_of(counted.row)
 
     def _connection_rows(self, batch: pa.RecordBatch) -> None:
         """Connections that only their ids and times tell apart become one row: there may be millions."""

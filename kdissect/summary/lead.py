@@ -43,15 +43,15 @@ def lead_sentence(findings: Sequence[Mapping[str, Any]], most: int | None = None
         harm.pop()
 
 
-def _choose_harm(worst: Incident, others: Sequence[Incident]) -> list[Mapping[str, Any]]:
+def _choose_harm(worst: Incident, incidents: Sequence[Incident]) -> list[Mapping[str, Any]]:
     """The findings that the sentence names besides the worst: who lost most, then which leaders moved away."""
-    harm = _harm(worst, others)
+    harm = _harm(worst, incidents)
     moved = [row for row in harm if row["id"] == MOVED]
     lost = [row for row in harm if row["id"] != MOVED]
     return [*lost[:MOST_HARM], *moved[:1]]
 
 
-def _harm(worst: Incident, others: Sequence[Incident]) -> list[Mapping[str, Any]]:
+def _harm(worst: Incident, incidents: Sequence[Incident]) -> list[Mapping[str, Any]]:
     """Findings about clients that the incident may have set off: its consequences, then incidents that overlap it in
     time and are above low, or as bad as it."""
     seen = [row for row in worst.consequences if not _by_brokers(row)]
@@ -59,7 +59,7 @@ def _harm(worst: Incident, others: Sequence[Incident]) -> list[Mapping[str, Any]
         end = worst.until or worst.at
         seen += [
             one.headline
-            for one in others
+            for one in incidents
             if (one.severity in SEVERITIES[:2] or one.severity == worst.severity)
             and one.headline["client_id"] is not None
             and not _by_brokers(one.headline) and _overlap(one, worst.at, end)
@@ -67,8 +67,8 @@ def _harm(worst: Incident, others: Sequence[Incident]) -> list[Mapping[str, Any]
     return sorted(seen, key=lambda row: (SEVERITIES.index(row["severity"]), row["client_id"] is None))
 
 
-def _overlap(one: Incident, begin: datetime, end: datetime) -> bool:
-    return one.at is not None and begin - BEFORE <= one.at <= end + AFTER
+def _overlap(incident: Incident, begin: datetime, end: datetime) -> bool:
+    return incident.at is not None and begin - BEFORE <= incident.at <= end + AFTER
 
 
 def _by_brokers(row: Mapping[str, Any]) -> bool:

@@ -31,7 +31,7 @@ class Spending:
         """There was more than is kept, and nothing is any more."""
         return min(self._room.values()) < 0
 
-    def take(self, part: Mapping[str, pa.Table]) -> None:
+    def add_rows(self, part: Mapping[str, pa.Table]) -> None:
         """Keep rows of tables that budgets read, other tables aside."""
         for name in self._room.keys() & part.keys():
             self._room[name] -= part[name].num_rows

@@ -54,7 +54,7 @@ class TopicTraffic:
         self._full = False
         self._early: dict[str, pa.Table] = {}
 
-    def take(self, part: Mapping[str, pa.Table]) -> None:
+    def add_rows(self, part: Mapping[str, pa.Table]) -> None:
         """Rows of tables of `READS` whose topics have their names, other tables aside."""
         for name, owner in OWNERS.items():
             rows = [table for table in (self._early.pop(name, None), part.get(name)) if table is not None]
@@ -165,9 +165,9 @@ def _line(topic: str, rows: list[dict[str, Any]]) -> TopicLine:
     )
 
 
-def _by_client(rows: list[dict[str, Any]], what: str) -> dict[str | None, int]:
+def _by_client(rows: list[dict[str, Any]], column: str) -> dict[str | None, int]:
     found: defaultdict[str | None, int] = defaultdict(int)
     for row in rows:
-        if row[what] is not None:
-            found[row["client_id"]] += row[what]
+        if row[column] is not None:
+            found[row["client_id"]] += row[column]
     return dict(found)

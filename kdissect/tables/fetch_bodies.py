@@ -153,7 +153,7 @@ class BodyReader:
             self._names.append(_topic(self._text[at : at + size].tobytes(), by_id))
         return self._names[:count]
 
-    def taken(self) -> Bodies | None:
+    def drain(self) -> Bodies | None:
         """What was read since this was asked last."""
         bodies, self._bodies = self._bodies, None
         return bodies

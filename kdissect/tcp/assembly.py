@@ -158,9 +158,9 @@ def _mark(packet: Segment) -> Int:
 
 
 @part
-def _rises(ident: Int, known: Int) -> bool:
+def _rises(ident: Int, latest: Int) -> bool:
     """Whether an IP id goes up a little from the one that is known."""
-    later = (ident - known) & 0xFFFF
+    later = (ident - latest) & 0xFFFF
     return later - 1 < ID_STEP and later > 0
 
 

@@ -204,25 +204,27 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
     floor = direction.floor
     if floor < 0:
         if opening and (bare or trip <= LOCAL_NS):  # with bytes the application had taken its time
-            _put(direction, trip, Found.HANDSHAKE)
+            _set_floor(direction, trip, Found.HANDSHAKE)
         elif bare and trip < FRESH_NS:
             if trip <= LOCAL_NS or abs(trip - direction.candidate) <= LOCAL_NS:
                 bound = trip > LOCAL_NS
-                _put(direction, min(trip, direction.candidate) if bound else trip, Found.BOUND if bound else Found.ACK)
+                _set_floor(
+                    direction, min(trip, direction.candidate) if bound else trip, Found.BOUND if bound else Found.ACK
+                )
             else:
                 direction.candidate = trip
         elif trip > PROOF_NS and proves:
-            _put(direction, trip, Found.BOUND)
+            _set_floor(direction, trip, Found.BOUND)
         return
     if trip > floor and direction.floor_least == 1 and bare and trip - floor < FRESH_NS:
-        _put(direction, trip, Found.ACK)
+        _set_floor(direction, trip, Found.ACK)
         return
     kind = direction.floor_kind
     bound = kind == Found.BOUND
     direction.floor_samples += bound
     enough = direction.floor_samples > RUN
     if trip <= floor:
-        _put(direction, trip, Found.ACK if bare and (not bound or enough or trip <= LOCAL_NS) else kind)
+        _set_floor(direction, trip, Found.ACK if bare and (not bound or enough or trip <= LOCAL_NS) else kind)
         return
     if bound and enough and floor < FRESH_NS:
         direction.floor_kind = Found.ACK
@@ -230,9 +232,9 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
         if not proves:
             return
         if trip - 2 * PROOF_NS > floor and not bare:
-            _put(direction, trip, Found.PROOF)
+            _set_floor(direction, trip, Found.PROOF)
         elif direction.candidate >= 0:
-            _put(direction, min(direction.candidate, trip), Found.PROOF)
+            _set_floor(direction, min(direction.candidate, trip), Found.PROOF)
         else:
             direction.candidate = trip
         return
@@ -245,11 +247,11 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
     direction.bare_least = trip if direction.bare_run == 0 else min(direction.bare_least, trip)
     direction.bare_run += 1
     if direction.bare_run >= RUN:
-        _put(direction, direction.bare_least, Found.ACK)
+        _set_floor(direction, direction.bare_least, Found.ACK)
 
 
 @part
-def _put(direction: Direction, floor: Int, kind: Int) -> None:
+def _set_floor(direction: Direction, floor: Int, kind: Int) -> None:
     direction.floor = floor
     direction.floor_kind = kind
     direction.floor_least = 0
@@ -336,10 +338,10 @@ def _nearest(connection: Connection) -> tuple[Int, Int]:
 
 @part
 def network_share(
-    connection: Connection, direction: Direction, asked: Int, answered: Int, acked: Int, bare: Int, proof: Int,
+    connection: Connection, direction: Direction, requested: Int, answered: Int, acked: Int, bare: Int, proof: Int,
     resent: Int, way: Way,
 ) -> tuple[Int, Int]:  # fmt: skip
-    """The network's time between a request's last byte (`asked`) and its response's first (`answered`), ns and a
+    """The network's time between a request's last byte (`requested`) and its response's first (`answered`), ns and a
     `Found`; -1, -1 where it is not known.
 
     `direction`: that of requests. `acked`: when the request was acknowledged, NULL not seen, `bare`: 1 without bytes, 2
@@ -349,12 +351,12 @@ def network_share(
     share = max(floor, 0)
     kind = way.floor_kind if floor >= 0 else -1
     again = Found.BOUND if kind == Found.BOUND else Found.RESENT
-    if acked != NULL and acked >= asked:
-        silence = acked - asked
+    if acked != NULL and acked >= requested:
+        silence = acked - requested
         if resent > 0:
             share += resent
             kind = again
-        if proof == Proof.COPY_LOST and answered - asked - share > PROBE_NS:
+        if proof == Proof.COPY_LOST and answered - requested - share > PROBE_NS:
             return -1, -1
         if silence - PROOF_NS > share and proof == Proof.NONE:
             return -1, -1
@@ -364,8 +366,8 @@ def network_share(
         elif resent == 0 and bare == 0 and floor >= 0:
             work = max(silence - floor, 0)
             direction.work = work if direction.work < 0 else direction.work + (work - direction.work) // 8
-    if way.first_hole != NULL and answered > asked:
-        share += answered - max(way.first_hole, asked)
+    if way.first_hole != NULL and answered > requested:
+        share += answered - max(way.first_hole, requested)
         kind = again
     if kind < 0 or (floor < 0 and kind == Found.RESENT):
         return -1, -1
@@ -374,4 +376,4 @@ def network_share(
         kind = Found.TIMESTAMPS
     if _on_one_host(connection, floor):
         share = min(share, LOCAL_NS)
-    return max(min(share, answered - asked), 0), kind
+    return max(min(share, answered - requested), 0), kind

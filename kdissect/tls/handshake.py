@@ -86,7 +86,7 @@ class Reader:
         self.data = data
         self.at = 0
 
-    def take(self, size: int) -> bytes:
+    def read_bytes(self, size: int) -> bytes:
         """The next `size` bytes."""
         found = self.data[self.at : self.at + size]
         self.at += size
@@ -94,11 +94,11 @@ class Reader:
 
     def number(self, size: int) -> int:
         """The next big-endian number."""
-        return int.from_bytes(self.take(size), "big")
+        return int.from_bytes(self.read_bytes(size), "big")
 
     def vector(self, size: int) -> bytes:
         """The next vector, whose length takes `size` bytes."""
-        return self.take(self.number(size))
+        return self.read_bytes(self.number(size))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def client_hello(body: bytes) -> ClientHello | None:
     """A ClientHello, None when it cannot be read."""
     r = Reader(body)
     r.number(2)
-    random, session_id = r.take(32), r.vector(1)
+    random, session_id = r.read_bytes(32), r.vector(1)
     suites, methods = r.vector(2), r.vector(1)
     if len(random) != 32 or not suites or not methods:
         return None
@@ -137,7 +137,7 @@ def client_hello(body: bytes) -> ClientHello | None:
 def server_hello(body: bytes) -> ServerHello | None:
     """A ServerHello, None when it cannot be read."""
     r = Reader(body)
-    version, random, session_id, suite = r.number(2), r.take(32), r.vector(1), r.number(2)
+    version, random, session_id, suite = r.number(2), r.read_bytes(32), r.vector(1), r.number(2)
     if len(random) != 32 or not suite:
         return None
     r.number(1)

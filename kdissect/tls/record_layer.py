@@ -26,10 +26,12 @@ class Arrival:
     rounds: tuple[int, int, int, int] = (-1, -1, -1, -1)
     """Round trips of both directions then, and how they were found."""
 
-    def after(self, other: Arrival) -> Arrival:
+    def after(self, arrival: Arrival) -> Arrival:
         """The later of two, by each measure."""
-        rounds = self.rounds if self.count >= other.count else other.rounds
-        return Arrival(max(self.time, other.time), max(self.packet, other.packet), max(self.count, other.count), rounds)
+        rounds = self.rounds if self.count >= arrival.count else arrival.rounds
+        return Arrival(
+            max(self.time, arrival.time), max(self.packet, arrival.packet), max(self.count, arrival.count), rounds
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class Masters:
                 del self._by_name[next(iter(self._by_name))]
             self._by_name[name] = master
 
-    def find(self, *names: bytes) -> bytes | None:
+    def find_secret(self, *names: bytes) -> bytes | None:
         """The master secret of the first name known."""
         return next((self._by_name[name] for name in names if name in self._by_name), None)
 
@@ -99,12 +99,12 @@ class Session:
     def feed(self, direction: int, data: bytes, arrival: Arrival) -> Iterator[Plain]:
         """Plaintext that `data` completes."""
         side = self._sides[direction]
-        yield from self._taken(direction, side, side.records.feed(data, arrival), arrival)
+        yield from self._decrypt(direction, side, side.records.feed(data, arrival), arrival)
 
     def lose(self, direction: int, size: int, arrival: Arrival) -> Iterator[Plain]:
         """`size` bytes of the direction were never captured."""
         side = self._sides[direction]
-        yield from self._taken(direction, side, side.records.lose(size, arrival), arrival)
+        yield from self._decrypt(direction, side, side.records.lose(size, arrival), arrival)
 
     def unread(self) -> str:
         """Why nothing was read, at the end of the connection."""
@@ -116,7 +116,9 @@ class Session:
 
     # ---- records
 
-    def _taken(self, direction: int, side: _Direction, records: Iterator[Record], arrival: Arrival) -> Iterator[Plain]:
+    def _decrypt(
+        self, direction: int, side: _Direction, records: Iterator[Record], arrival: Arrival
+    ) -> Iterator[Plain]:
         if side.lost or self.reason is not None:
             return
         for record in records:
@@ -242,7 +244,7 @@ class Session:
         master = self.keys.secret(MASTER, hello.random)
         if master is None:
             resumed = choice.session_id if choice.session_id == hello.session_id else b""
-            master = self.masters.find(resumed, hello.ticket)
+            master = self.masters.find_secret(resumed, hello.ticket)
         if master is None:
             return False
         self._master = master

@@ -36,7 +36,7 @@ class Wireshark:
     folder: Path
 
 
-def found() -> Wireshark:
+def find_wireshark() -> Wireshark:
     """The Wireshark of this machine and user. Raises UsageError where tshark and wireshark are missing or silent."""
     program = next((path for name in PROGRAMS if (path := shutil.which(name))), None)
     if program is None:

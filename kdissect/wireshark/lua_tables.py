@@ -47,12 +47,12 @@ def field_type(item: Field) -> tuple[str, str]:
     return kind, ""
 
 
-def _common(one: str, other: str) -> str | None:
-    if one == other:
-        return one
-    one, other = _SIGNED.get(one, one), _SIGNED.get(other, other)
-    if one in _WIDTHS and other in _WIDTHS:
-        return max(one, other, key=_WIDTHS.index)
+def _common(first: str, second: str) -> str | None:
+    if first == second:
+        return first
+    first, second = _SIGNED.get(first, first), _SIGNED.get(second, second)
+    if first in _WIDTHS and second in _WIDTHS:
+        return max(first, second, key=_WIDTHS.index)
     return None
 
 
@@ -70,7 +70,7 @@ class FieldNames:
             for side in (RESPONSE, REQUEST):
                 for fields in _layouts(api.message(side)):
                     self._collect(_prefix(api.name), fields, side)
-        for name in held(schema):
+        for name in held_messages(schema):
             self._collect(_prefix(name), schema.payloads[name].fields, RESPONSE)
         self.number = {name: i + 1 for i, name in enumerate(self.shown)}
 
@@ -102,7 +102,7 @@ class FieldNames:
             self._collect(path, item.fields, side)
 
 
-def held(schema: index.Index) -> list[str]:
+def held_messages(schema: index.Index) -> list[str]:
     """Names of the messages that bytes of other messages hold, whole requests and responses apart."""
     found: dict[str, None] = {}
 
@@ -122,12 +122,12 @@ def _layouts(message: Message) -> list[tuple[Field, ...]]:
     return [message.fields, *(variant.fields for variant in message.variants)]
 
 
-def _meaning(shown: _Shown, name: str) -> str:
-    if shown.display == "ErrorCode" or name.endswith("error_code"):
+def _meaning(field: _Shown, name: str) -> str:
+    if field.display == "ErrorCode" or name.endswith("error_code"):
         return "ERRORS"
-    if not shown.meanings or shown.kind not in _WIDTHS:
+    if not field.meanings or field.kind not in _WIDTHS:
         return "nil"
-    return "{" + ",".join(f"[{k}]={quoted(v)}" for k, v in sorted(shown.meanings.items())) + "}"
+    return "{" + ",".join(f"[{k}]={quoted(v)}" for k, v in sorted(field.meanings.items())) + "}"
 
 
 def _fields(names: FieldNames, above: str, fields: Iterable[Field], side: int) -> str:
@@ -199,9 +199,11 @@ def tables(schema: index.Index) -> tuple[str, FieldNames]:
     payloads = ",\n".join(
         f"{name}={{a={message.versions.first},b={min(message.versions.last, NEVER)},x={_flexible(message)},"
         f"f={_fields(names, _prefix(name), message.fields, RESPONSE)}}}"
-        for name in held(schema)
+        for name in held_messages(schema)
         for message in (schema.payloads[name],)
     )
-    known = ",".join(f"[{quoted(name)}]=1" for name in configurations.known() if configurations.is_open_config(name))
+    known = ",".join(
+        f"[{quoted(name)}]=1" for name in configurations.load_configurations() if configurations.is_open_config(name)
+    )
     lua = f"local ERRORS={{{errors}}}\nlocal OPEN={{{known}}}\nlocal FIELDS={{\n{fields}}}\nlocal APIS={{\n{apis}}}\n"
     return f"{lua}local PAYLOADS={{\n{payloads}}}\n", names

@@ -33,15 +33,15 @@ def columns(available: Sequence[str]) -> list[str]:
     return [name for name in wanted if name in available]
 
 
-def comments(exchanges: pa.Table, found: Mapping[str, Sequence[str]]) -> pa.Table:
+def comments(exchanges: pa.Table, finding_ids: Mapping[str, Sequence[str]]) -> pa.Table:
     """(file, frame, comment), strings but for the frame (int64), for each message of `exchanges` (columns of `columns`)
-    that a frame completed; times in ms. `found`: ids of findings by exchange id.
+    that a frame completed; times in ms. `finding_ids`: ids of findings by exchange id.
     """
     ids = exchanges["exchange_id"]
-    findings = pa.array(["; finding ".join(found.get(one, ())) or None for one in ids.to_pylist()], pa.string())
+    findings = pa.array(["; finding ".join(finding_ids.get(one, ())) or None for one in ids.to_pylist()], pa.string())
     version = pc.binary_join_element_wise(" v", exchanges["api_version"].cast(pa.string()), "")
-    name = _joined(exchanges["api"], version)
-    verdict = _joined(
+    name = _concatenate(exchanges["api"], version)
+    verdict = _concatenate(
         name,
         _labelled("; latency ", _ms(exchanges["latency_ms"])),
         *(
@@ -68,7 +68,7 @@ def comments(exchanges: pa.Table, found: Mapping[str, Sequence[str]]) -> pa.Tabl
     return pa.concat_tables(tables)
 
 
-def _joined(*parts: pa.ChunkedArray) -> pa.ChunkedArray:
+def _concatenate(*parts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts one behind the other; null ones are left out. (Arrow's "skip" loses rows in which all of them are null.)"""
     return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="")
 

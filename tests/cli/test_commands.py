@@ -203,7 +203,7 @@ def test_show_is_a_tree(opened: list[Any], capsys: pytest.CaptureFixture[str]) -
 def test_layouts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "ListOffsets" in run(capsys, "schema")[1]
     assert "Request (Version: 12)" in run(capsys, "schema", "Fetch", "12", "request")[1]
-    newest = index.load().find("Fetch").response.versions.last
+    newest = index.load().find_api("Fetch").response.versions.last
     assert f"Response (Version: {newest})" in run(capsys, "schema", "fetch")[1]
     assert "+" in run(capsys, "schema", "--diff", "Fetch", "11", "12")[1]
     for words in (["Fetsh"], ["Fetch", "x"], ["Fetch", "99"], ["Fetch", "1", "both"], ["--diff", "Fetch"]):

@@ -30,7 +30,7 @@ def session(captures: Path) -> Iterator[Session]:
     source = open_source([str(captures / "k4_session_eviction.pcap")], None, (), None, once=True)
     with Session(source, Figures(), Ring(3600.0)) as session:
         session.run()
-        session.figures.found({
+        session.figures.add_finding({
             "first_at": "2026-11-21T02:57:53Z", "id": "session_evictor", "severity": "high", "advice": "",
             "text": "Client raw-evict-more pushes out others", "broker": "1", "client_id": None, "topic": None,
             "explained_by": None, "cause": "client",
@@ -98,7 +98,7 @@ def test_every_table_fits(session: Session, size: tuple[int, int]) -> None:
 
 
 def test_findings_get_the_lines_that_the_table_leaves(session: Session) -> None:
-    session.figures.found({
+    session.figures.add_finding({
         "first_at": "2026-11-21T02:57:54Z", "id": "long", "severity": "medium", "advice": "", "broker": None,
         "text": "word " * 60, "client_id": None, "topic": None, "explained_by": None, "cause": "client",
     })  # fmt: skip

@@ -221,13 +221,13 @@ def test_bad_arguments() -> None:
 def test_rows_that_a_filter_drops_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as a column's value is known at once; the rows are the same as filtered afterwards."""
     held: list[int] = []
-    take = analysed_run.Pieces.take
+    take = analysed_run.Pieces.keep_part
 
     def counting(self: analysed_run.Pieces, part: Any) -> None:
         take(self, part)
         held.append(self.count)
 
-    monkeypatch.setattr(analysed_run.Pieces, "take", counting)
+    monkeypatch.setattr(analysed_run.Pieces, "keep_part", counting)
     columns = ["exchange_id", "api", "broker"]
     for where in ("api = 'Metadata'", "api = 'Metadata' and broker = '1'"):
         held.clear()

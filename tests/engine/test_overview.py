@@ -92,13 +92,13 @@ def test_bodies_are_read_aside_where_only_counts_are_left(
     """Of fetches whose answers leave out what was asked for, too."""
     path, taken = tmp_path / "plain.pcap", []
     WORKLOADS["plain"][1](path, 3_000_000)
-    real = BodyReader.taken
+    real = BodyReader.drain
 
     def noted(self: BodyReader) -> Bodies | None:
         taken.append(real(self))
         return taken[-1]
 
-    monkeypatch.setattr(BodyReader, "taken", noted)
+    monkeypatch.setattr(BodyReader, "drain", noted)
     summary = kdissect.open(str(path), jobs=jobs).summary()
     assert any(_left_out(bodies) for bodies in taken)
     monkeypatch.setattr(fetch_bodies, "READS", {(1, 0): frozenset()})  # nothing is read aside

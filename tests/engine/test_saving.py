@@ -178,7 +178,7 @@ def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_aside: N
         monkeypatch.setattr(sorted_parts, name, value)
     parts: list[int] = []
     merges: list[Merge] = []
-    aside, made = analysed_run.Pieces.aside, Merge.__init__
+    aside, made = analysed_run.Pieces.spool_all, Merge.__init__
 
     def counting(self: Any, *given: Any) -> Any:
         parts.append(self.count)
@@ -188,7 +188,7 @@ def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_aside: N
         made(self, *given)
         merges.append(self)
 
-    monkeypatch.setattr(analysed_run.Pieces, "aside", counting)
+    monkeypatch.setattr(analysed_run.Pieces, "spool_all", counting)
     monkeypatch.setattr(Merge, "__init__", watched)
     held = {}
     for size in (300_000, 3_000_000):

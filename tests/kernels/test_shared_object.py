@@ -114,11 +114,11 @@ def test_errors_keep_their_text(library: Library, i: int) -> None:
 def test_a_checkout_uses_what_was_made_of_its_sources(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     assert library.digest == digest()
     monkeypatch.setattr(native, "PATH", Path(library.path))
-    assert native.find() is not None
+    assert native.find_library() is not None
     monkeypatch.setattr(cache, "digest", lambda: "of other sources")
-    assert native.find() is None
+    assert native.find_library() is None
     monkeypatch.setattr(native, "PACKAGE", Path("/nowhere/kdissect"))
-    assert native.find() is not None, "an installed package is as it was built"
+    assert native.find_library() is not None, "an installed package is as it was built"
 
 
 def test_every_kernel_declares_what_it_takes() -> None:

@@ -85,10 +85,10 @@ def test_a_failure_is_told_once_and_it_goes_on() -> None:
     told: list[str] = []
     receiver = Away()
     sender = LiveSender(receiver, told.append)
-    sender.take(parts(2), waits=False)
+    sender.add_rows(parts(2), waits=False)
     wait(lambda: receiver.tries == 4)  # of 512 spans at most
     receiver.away = False
-    sender.take(parts(1), waits=False)
+    sender.add_rows(parts(1), waits=False)
     sender.close()
     assert told == ["it is away; exchanges are not sent until it works"]
     assert receiver.spans
@@ -102,7 +102,7 @@ def test_watching_does_not_wait_for_a_receiver_that_hangs(monkeypatch: pytest.Mo
     receiver.blocks.clear()
     sender = LiveSender(receiver, lambda text: None)
     many = parts(live_sender.MOST_WAITING + 20)
-    taking = threading.Thread(target=sender.take, args=(many, False))
+    taking = threading.Thread(target=sender.add_rows, args=(many, False))
     taking.start()
     taking.join(60)
     assert not taking.is_alive(), "what does not fit is dropped"
@@ -118,11 +118,11 @@ def test_a_replay_gives_up_where_nothing_listens() -> None:
     told: list[str] = []
     sender = LiveSender(receiver, told.append)
     for part in parts(100):
-        sender.take([part], waits=True)
+        sender.add_rows([part], waits=True)
         if told:
             break
     wait(lambda: sender._failing)
-    sender.take([], waits=True)
+    sender.add_rows([], waits=True)
     assert sender._gave_up
     sender.close()
     assert sender.spans == 0

@@ -63,4 +63,4 @@ def test_what_is_brought_is_what_is_made(brought: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(charts_library, "PATH", brought / "none")
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (ADDRESSES, ADDRESSES))
     with pytest.raises(UsageError):
-        charts_library.there()
+        charts_library.is_available()

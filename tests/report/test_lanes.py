@@ -62,7 +62,7 @@ def test_what_was_not_kept_is_not_absent() -> None:
     tables = kdissect.open(STORIES / "healthy.pcap.zst").tables(BUDGET.tables)
     kept = BudgetRows(most=500)
     assert kept.last_us is None
-    kept.take(tables)
+    kept.add_rows(tables)
     assert kept.last_us is not None
     rows = absences(kept.tables(), kept.last_us).to_pylist()
     last = max(row["until"] for row in rows)

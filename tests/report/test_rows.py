@@ -165,7 +165,7 @@ def test_a_large_capture_makes_no_larger_rows() -> None:
     )
     found = Gathering()
     for begin in range(0, n, 50_000):
-        found.take({**empty, "exchanges": exchanges.slice(begin, 50_000)})
+        found.add_rows({**empty, "exchanges": exchanges.slice(begin, 50_000)})
     every = found.every
     pairs = found.by_pair.table()
     sizes = {
@@ -274,8 +274,8 @@ def test_small_flows_are_drawn_together() -> None:
     counted = flows.Flows()
     part = traffic(*writers, *brokers, *others)
     late = part.pop("produces")
-    counted.take(part)  # a request whose answer waits for followers is told later than its partitions
-    counted.take({"produces": late})
+    counted.add_rows(part)  # a request whose answer waits for followers is told later than its partitions
+    counted.add_rows({"produces": late})
     found = counted.rows(1.0).to_pandas()
     writes, reads = (found[found.way == way] for way in ("writes", "reads"))
     assert set(writes.client_id) == {OTHERS, *(f"client-{n}" for n in range(22, 30))}
@@ -315,9 +315,9 @@ def test_fetches_told_before_their_exchanges_are_theirs(tables: dict[str, pa.Tab
     """The analysis tells why fetches waited before it tells of their exchanges, which may come parts later."""
     whole, bit_by_bit = gathered(tables), Gathering()
     first = {name: table for name, table in tables.items() if name not in ("exchanges", "connections")}
-    bit_by_bit.take(first)
+    bit_by_bit.add_rows(first)
     for begin in range(0, tables["exchanges"].num_rows, 100):
-        bit_by_bit.take({"exchanges": tables["exchanges"].slice(begin, 100)})
+        bit_by_bit.add_rows({"exchanges": tables["exchanges"].slice(begin, 100)})
     for of in (lambda one: rows.outliers(one.slowest), lambda one: rows.time_parts(one.spent, 1.0),
                lambda one: one.by_pair.table(), lambda one: one.sessions.alive(1.0),
                lambda one: one.sessions.creators()):  # fmt: skip

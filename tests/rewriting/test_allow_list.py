@@ -13,7 +13,7 @@ import pytest
 import kdissect
 from kdissect.problems import KdissectError
 from kdissect.schema import index
-from kdissect.schema.configurations import is_harmless_value, known
+from kdissect.schema.configurations import is_harmless_value, load_configurations
 from kdissect.schema.model import POLICIES, Field
 from tests import planted
 from tests.oracle.pcap import ACK, Talk, api_versions_response, framed, pcap
@@ -222,7 +222,7 @@ def test_values_of_configurations(name: str, value: str, stays: bool) -> None:
 
 
 def test_the_table_of_configurations() -> None:
-    found = known()
+    found = load_configurations()
     assert len(found) > 400
     assert {found[name].type for name in ("sasl.jaas.config", "ssl.key.password", "ssl.keystore.key")} == {"password"}
     assert found["retention.ms"] == ("long", frozenset())

@@ -14,7 +14,7 @@ import kdissect
 from kdissect.engine.extracts.checking import Checked
 from kdissect.rewriting.standins import StandIns
 from kdissect.rewriting.verification.readable import MOST
-from kdissect.schema.configurations import known
+from kdissect.schema.configurations import load_configurations
 from kdissect.schema.model import Field
 from tests import sown
 from tests.oracle.pcap import framed, pcap
@@ -123,7 +123,7 @@ FORMS = (
 """What values look like that hold somebody's words."""
 
 
-KEYS = [*known(), *(f"listener.name.made.{name}" for name in known()), "my.plugin.token"]
+KEYS = [*load_configurations(), *(f"listener.name.made.{name}" for name in load_configurations()), "my.plugin.token"]
 
 
 def config_names(fields: tuple[Field, ...]) -> set[Field]:
@@ -188,7 +188,7 @@ def test_harmless_values_stay(tmp_path: Path) -> None:
     words = {"boolean": b"TRUE", "double": b"0.125", "short": b"77", "int": b"77", "long": b"604800077"}
 
     def value(name: str) -> bytes:
-        found = known().get(name)
+        found = load_configurations().get(name)
         return (
             b"nothing" if found is None else words.get(found.type) or ",".join(sorted(found.values)).encode() or b"any"
         )

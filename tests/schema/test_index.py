@@ -23,7 +23,7 @@ NEXT = len(index.load().apis)
      ("ListClientMetricsResources", 74), (18, 18), ("18", 18)],
 )  # fmt: skip
 def test_an_api_by_any_of_its_names(name: str | int, key: int) -> None:
-    assert index.load().find(name).key == key
+    assert index.load().find_api(name).key == key
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_an_api_by_any_of_its_names(name: str | int, key: int) -> None:
 )
 def test_an_unknown_api(name: str | int, hint: str) -> None:
     with pytest.raises(UsageError, match="there is no API") as caught:
-        index.load().find(name)
+        index.load().find_api(name)
     assert hint in str(caught.value)
 
 

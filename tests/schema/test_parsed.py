@@ -14,7 +14,7 @@ from kdissect.schema import index, parsed, parsed_file
 def test_what_is_brought_is_what_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = index.read()
     path = tmp_path / "messages.bin"
-    path.write_bytes(parsed_file.kept(read.apis, read.payloads, read.names))
+    path.write_bytes(parsed_file.pack_schemas(read.apis, read.payloads, read.names))
     monkeypatch.setattr(parsed, "BROUGHT", path)
     found = parsed.brought()
     assert found is not None

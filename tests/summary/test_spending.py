@@ -62,6 +62,6 @@ def test_of_too_much_nothing_is_kept(few: str) -> None:
         kept = Spending(100)
         kept._room[few] = room
         for name in BUDGET.tables:
-            kept.take({name: tables.get(name, SCHEMAS[name].empty_table())})
+            kept.add_rows({name: tables.get(name, SCHEMAS[name].empty_table())})
         assert (kept.of(summary) is None) == (room < tables[few].num_rows)
         assert any(kept._parts.values()) == (room == tables[few].num_rows)

@@ -103,10 +103,10 @@ def read(pairs: list[tuple[Any, Any]], key: int = 1, walked: bool = False) -> tu
     programs = np.array([decoder.table[key, v, side] for side in (0, 1) for v in versions[side]], np.int32)
     data = np.frombuffer(b"".join(bodies), np.uint8)
     plain = decoder.decode(data, begins, ends, programs)
-    rest = decoder.decode(data, begins, ends, programs, aside=reader)
+    rest = decoder.decode(data, begins, ends, programs, body_reader=reader)
     assert rest.status.tolist() == plain.status.tolist()
-    taken = reader.taken()
-    assert reader.taken() is None
+    taken = reader.drain()
+    assert reader.drain() is None
     mine = [] if taken is None else h.fetches_of(taken.rows.fetches)["exchange"].tolist()
     n = len(pairs)
     for side in (0, 1):  # the others are written out, each as it was
@@ -339,8 +339,8 @@ def test_acks(version: int) -> None:
     ends = np.array([*np.cumsum([len(body) for body in bodies]), *[0] * n], np.int64)
     begins = ends - np.array([*[len(body) for body in bodies], *[0] * n])
     programs = np.array([*[decoder.table[0, version, 0]] * n, *[-1] * n], np.int32)
-    found = decoder.decode(np.frombuffer(b"".join(bodies), np.uint8), begins, ends, programs, aside=reader)
-    taken = reader.taken()
+    found = decoder.decode(np.frombuffer(b"".join(bodies), np.uint8), begins, ends, programs, body_reader=reader)
+    taken = reader.drain()
     assert taken is not None
     assert taken.acks is not None
     assert taken.acks.tolist() == [-1, 0, 1] * len(names)
@@ -359,8 +359,8 @@ def test_partitions_of_produces(version: int) -> None:
     programs = np.repeat([decoder.table[0, version, side] for side in (0, 1)], n).astype(np.int32)
     programs[n + 5] = programs[7] = -1  # not answered; not asked
     plain = decoder.decode(data, begins, ends, programs)
-    rest = decoder.decode(data, begins, ends, programs, aside=reader)
-    taken = reader.taken()
+    rest = decoder.decode(data, begins, ends, programs, body_reader=reader)
+    taken = reader.drain()
     assert taken is not None
     assert taken.acks is not None
     left, asked, given = dict(rows(rest, 0, 0, n)), dict(rows(plain, 0, 0, n)), dict(rows(plain, 0, 1, n))
@@ -397,8 +397,8 @@ def test_partitions_of_produces_are_more_than_there_is_room_for() -> None:
     ends = np.array([*range(len(body), (n + 1) * len(body), len(body)), *[0] * n], np.int64)
     begins = np.maximum(ends - len(body), 0)
     programs = np.array([*[decoder.table[0, 8, 0]] * n, *[-1] * n], np.int32)
-    decoder.decode(np.frombuffer(body * n, np.uint8), begins, ends, programs, aside=reader)
-    taken = reader.taken()
+    decoder.decode(np.frombuffer(body * n, np.uint8), begins, ends, programs, body_reader=reader)
+    taken = reader.drain()
     assert taken is not None
     found = sent_of(taken.sent)
     assert found["exchange"].tolist() == [row for row in range(n) for _ in range(64)]
@@ -468,8 +468,8 @@ def test_topics_keep_their_codes_until_there_are_too_many(monkeypatch: pytest.Mo
         ends = np.cumsum([len(body) for body in bodies], dtype=np.int64)
         begins = ends - np.array([len(body) for body in bodies])
         programs = np.repeat([decoder.table[1, 11, side] for side in (0, 1)], len(asked)).astype(np.int32)
-        decoder.decode(np.frombuffer(b"".join(bodies), np.uint8), begins, ends, programs, aside=reader)
-        taken = reader.taken()
+        decoder.decode(np.frombuffer(b"".join(bodies), np.uint8), begins, ends, programs, body_reader=reader)
+        taken = reader.drain()
         assert taken is not None
         return taken
 
@@ -494,5 +494,5 @@ def test_nothing_is_taken_where_something_else_is_wanted() -> None:
         status = np.zeros(2, np.int8)
         left = reader.read(decoder.wanted, decoder.library, data, begin, end, program, status)
         assert left is status
-        assert reader.taken() is None
+        assert reader.drain() is None
     assert READ_ASIDE not in status

@@ -46,14 +46,14 @@ def test_fetches_have_one_hold_however_their_rows_were_made(
         monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
         monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 100)
     found, aside = [], []
-    reads, taken = fetch_bodies.READS, fetch_bodies.BodyReader.taken
+    reads, taken = fetch_bodies.READS, fetch_bodies.BodyReader.drain
 
     def noted(self: fetch_bodies.BodyReader) -> Any:
         bodies = taken(self)
         aside.append(0 if bodies is None else len(bodies.rows.fetches))
         return bodies
 
-    monkeypatch.setattr(fetch_bodies.BodyReader, "taken", noted)
+    monkeypatch.setattr(fetch_bodies.BodyReader, "drain", noted)
     for wanted, hidden in ((reads, True), (NOTHING, True), (NOTHING, False)):
         monkeypatch.setattr(fetch_bodies, "READS", wanted)
         monkeypatch.setattr(Stage, "hidden", hidden)

@@ -40,16 +40,16 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_folder_is_what_tshark_names(path: Path) -> None:
     program(path, "tshark", "TShark (Wireshark) 4.4.18.\nPersonal Lua Plugins:\t/home/me/.local/lib/wireshark/plugins")
-    there = installation.found()
+    there = installation.find_wireshark()
     assert there == installation.Wireshark((4, 4), Path("/home/me/.local/lib/wireshark/plugins"))
 
 
 def test_no_tshark_and_no_lua_are_said(path: Path) -> None:
     with pytest.raises(UsageError, match="there is no tshark"):
-        installation.found()
+        installation.find_wireshark()
     program(path, "tshark", "Personal Plugins:\t/home/me/plugins")
     with pytest.raises(UsageError, match="names no folder for Lua"):
-        installation.found()
+        installation.find_wireshark()
 
 
 def test_written_again_and_taken_away(tmp_path: Path) -> None:

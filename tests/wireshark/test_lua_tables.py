@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kdissect.schema import index
 from kdissect.schema.model import REQUEST, RESPONSE
-from kdissect.wireshark.lua_tables import FieldNames, held, quoted, tables
+from kdissect.wireshark.lua_tables import FieldNames, held_messages, quoted, tables
 from kdissect.wireshark.plugin import MARK, plugin
 
 
@@ -23,7 +23,7 @@ def test_every_field_of_every_message_has_a_name() -> None:
 
 
 def test_payloads_that_bytes_hold() -> None:
-    assert set(held(index.load())) == {
+    assert set(held_messages(index.load())) == {
         "ConsumerProtocolSubscription", "ConsumerProtocolAssignment", "DefaultPrincipalData"
     }  # fmt: skip
 

@@ -18,7 +18,7 @@ def layout(words: Sequence[str]) -> list[str]:
         return bnf.apis().split("\n")
     if len(words) > 3:
         raise UsageError(HOW)
-    version = _version(words[1]) if len(words) > 1 else index.load().find(words[0]).request.versions.last
+    version = _version(words[1]) if len(words) > 1 else index.load().find_api(words[0]).request.versions.last
     directions = [words[2]] if len(words) > 2 else ["request", "response"]
     return "\n\n".join(bnf.layout(words[0], version, direction) for direction in directions).split("\n")
 

@@ -36,7 +36,7 @@ def install(folder: str | None) -> None:
 
     there = None
     if folder is None:
-        there = installation.found()
+        there = installation.find_wireshark()
         folder = str(there.folder)
     path = installation.install(Path(folder))
     click.echo(path)
@@ -58,6 +58,6 @@ def uninstall(folder: str | None) -> None:
     """Take the plugin out of Wireshark's personal folder; Wireshark's own Kafka dissector is back at its next start."""
     from kdissect.wireshark import installation
 
-    place = Path(folder) if folder is not None else installation.found().folder
+    place = Path(folder) if folder is not None else installation.find_wireshark().folder
     gone = installation.uninstall(place)
     terminal.say(f"removed {gone}" if gone else f"there is no plugin of kdissect's in {place}")

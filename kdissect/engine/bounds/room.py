@@ -69,7 +69,7 @@ class Room:
         """Rows that were not."""
         self._full = False
 
-    def take(self, tables: Mapping[str, pa.RecordBatch | pa.Table], beside: int = 0) -> bool:
+    def admit(self, tables: Mapping[str, pa.RecordBatch | pa.Table], beside: int = 0) -> bool:
         """Whether there is room for these rows of some exchanges; once there is none, there is never any again.
         `beside`: bytes of what comes with them."""
         if self._left is not None and not self._full:

@@ -122,10 +122,10 @@ def check(captures: Sequence[CaptureSet], settings: Settings, names: StandIns | 
         return Checked(packets, frames, found, texts, left.further, names is not None, exact)
 
 
-def _readable(left: Texts, names: StandIns | None, addresses: frozenset[bytes]) -> list[Readable]:
+def _readable(texts: Texts, names: StandIns | None, addresses: frozenset[bytes]) -> list[Readable]:
     """The texts that were found, without stand-ins."""
     out = []
-    for (what, text), where in left.found.items():
+    for (what, text), where in texts.found.items():
         if names is not None and _is_stand_in(text, what, names):
             continue
         stays = what == What.VALUE
@@ -136,11 +136,11 @@ def _readable(left: Texts, names: StandIns | None, addresses: frozenset[bytes]) 
     return sorted(out, key=lambda one: (one.frame, one.text))
 
 
-def _is_stand_in(text: bytes, what: What, names: StandIns) -> bool:
+def _is_stand_in(text: bytes, kind: What, names: StandIns) -> bool:
     """Whether a text is a stand-in; outside of messages with a readable byte on either side, such as its length."""
-    if what in (What.NAME, What.WORD):
+    if kind in (What.NAME, What.WORD):
         return text in names.taken
-    return what == What.UNREAD and any(one in names.taken for one in (text, text[1:], text[:-1], text[1:-1]))
+    return kind == What.UNREAD and any(one in names.taken for one in (text, text[1:], text[:-1], text[1:-1]))
 
 
 def _judge(names: StandIns) -> Judge:
@@ -252,13 +252,13 @@ def _read(stream: BinaryIO, begin: int, size: int) -> bytes:
     return stream.read(size)
 
 
-def _find_names(stream: BinaryIO, wanted: re.Pattern[bytes], longest: int) -> dict[bytes, int]:
+def _find_names(stream: BinaryIO, pattern: re.Pattern[bytes], longest: int) -> dict[bytes, int]:
     """Offsets of names in a file, each where it is met first: SHOWN of them at most."""
     places: dict[bytes, int] = {}
     begin = 0
     while piece := _read(stream, begin, PIECE + longest):
         following = PIECE
-        for match in wanted.finditer(piece):
+        for match in pattern.finditer(piece):
             if match.start() >= PIECE:
                 break
             following = max(following, match.end())

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from kdissect.capture import CaptureSet
 from kdissect.engine.books import Books
-from kdissect.engine.extracts.showing import Wanted, wanted
+from kdissect.engine.extracts.showing import Wanted, parse_target
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.kafka.completed import FILE_SHIFT, STATUS, Completed, Connections
@@ -86,7 +86,7 @@ def cut(captures: Sequence[CaptureSet], settings: Settings, part: Part, target: 
         raise UsageError("an exchange or a frame is needed where its own packets alone are wanted")
     if asked and not all(capture.rereadable or _again(capture) for capture in captures):
         raise UsageError("a pipe can be read only once, and this needs two passes: save it to a file first")
-    chosen = _find(captures, settings, part) if asked else dict.fromkeys(range(len(captures)))
+    chosen = _find_stretches(captures, settings, part) if asked else dict.fromkeys(range(len(captures)))
     with whole_seekable(target) as stream:
         file: PacketFile | None = None
         for number, stretches in chosen.items():
@@ -112,11 +112,11 @@ def _again(capture: CaptureSet) -> bool:
     return all(member.regular for member in capture.members)
 
 
-def _find(captures: Sequence[CaptureSet], settings: Settings, part: Part) -> dict[int, list[Stretch] | None]:
+def _find_stretches(captures: Sequence[CaptureSet], settings: Settings, part: Part) -> dict[int, list[Stretch] | None]:
     """By capture, the stretches of connections that are wanted."""
     books = Books(captures, {}, replace(settings, after=None, before=None))
     whole = part.connection is not None or part.connections is not None
-    asked = None if whole else wanted(part.exchange, part.frame)
+    asked = None if whole else parse_target(part.exchange, part.frame)
     found: list[_Found] = []
     for done in Run(books).completed():
         if asked is not None:
@@ -145,13 +145,13 @@ def _find(captures: Sequence[CaptureSet], settings: Settings, part: Part) -> dic
     return _by_capture(table, wishes)
 
 
-def _matching(done: Completed, table: Connections, asked: Wanted) -> list[_Found]:
-    if asked.frame >= 0:
+def _matching(done: Completed, table: Connections, target: Wanted) -> list[_Found]:
+    if target.frame >= 0:
         packets = np.stack([done.request_packet, done.response_packet], axis=1)
-        rows = np.flatnonzero(((packets >= 0) & ((packets & ((1 << FILE_SHIFT) - 1)) == asked.frame)).any(axis=1))
+        rows = np.flatnonzero(((packets >= 0) & ((packets & ((1 << FILE_SHIFT) - 1)) == target.frame)).any(axis=1))
     else:
-        begins = _begins(table.id[done.conn], asked.connection)
-        rows = np.flatnonzero(begins & (done.n == asked.n) & (done.is_orphan == asked.orphan))
+        begins = _begins(table.id[done.conn], target.connection)
+        rows = np.flatnonzero(begins & (done.n == target.n) & (done.is_orphan == target.orphan))
     return [
         _Found(
             int(done.conn[i]),

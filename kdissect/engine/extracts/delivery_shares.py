@@ -47,7 +47,9 @@ def deliveries(
     """Rows for which the filter holds, in the contract's order, some at a time, with these columns and those that rows
     are ordered by. Raises ScratchFull (a KdissectError) where there is no room for temporary files."""
     with ExitStack() as open_files:
-        maker, shares = Called(captures, settings).found(lambda names: _gathered(captures, settings, names, open_files))
+        maker, shares = Called(captures, settings).read_named(
+            lambda names: _gathered(captures, settings, names, open_files)
+        )
         for capture in captures:
             capture.read_apart()  # its window, of some 100 MB, is not needed any more
         made = (wanted(NAME, maker.deliveries(share), columns, where) for share in shares.joined())

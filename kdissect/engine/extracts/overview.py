@@ -48,7 +48,7 @@ class Names:
         self._again = all(member.regular for capture in captures for member in capture.members)
         self._known: AnalysedRun | None = None
 
-    def found(self, work: Callable[[Names], Made]) -> Made:
+    def read_named(self, work: Callable[[Names], Made]) -> Made:
         """The result of `work`, which reads by `parts`, with the right names."""
         with suppress(LateNames):
             return work(self)
@@ -74,7 +74,7 @@ class Names:
 
 def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Summary:
     """The summary of captures; `by` groups its latencies. Memory is bounded by the constants above."""
-    return Names(captures, settings).found(lambda names: _overview(captures, settings, by, names))
+    return Names(captures, settings).read_named(lambda names: _overview(captures, settings, by, names))
 
 
 def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names: Names) -> Summary:
@@ -100,9 +100,9 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
                     else:
                         gathered.feed(name, batch)
         evidence.take(part)
-        spending.take(part)
+        spending.add_rows(part)
         rows = {name: part[name] for name in READS.keys() & part.keys() if not isinstance(part[name], Codes)}
-        traffic.take({name: run.builder.resolve(name, table) for name, table in rows.items()})
+        traffic.add_rows({name: run.builder.resolve(name, table) for name, table in rows.items()})
         for sums in run.sums:
             traffic.add(sums)
         still = counted if spending.full else _together(wanted, BUDGET.tables)
@@ -117,7 +117,7 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
         for batch in table.to_batches():
             gathered.feed(name, batch)
         evidence.add(name, table)
-        spending.take({name: table})
+        spending.add_rows({name: table})
     tables = evidence.tables(settings.topics)
     gathered.feed_found(findings(tables, limits(settings.slow)))
     summary = gathered.finish(None if evidence.whole else evidence.exchanges)

@@ -29,7 +29,7 @@ MEMORY = 512_000_000
 def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gathering, Summary]:
     """The rows of the page, and the summary of the same rows. It is that of the first screen, findings included, but
     for topics and budgets, which the page has by itself."""
-    return Names(captures, settings).found(lambda names: _gathered(captures, settings, names))
+    return Names(captures, settings).read_named(lambda names: _gathered(captures, settings, names))
 
 
 def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) -> tuple[Gathering, Summary]:
@@ -47,7 +47,7 @@ def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) 
         for name in WANTED.keys() & named.keys():
             if TABLES[name].progressive and named[name].num_rows:
                 summarizer.feed(name, run.builder.resolved(name, named[name], None, list(WANTED[name])))
-        found.take(named)
+        found.add_rows(named)
         del named, part
         spare.give_back()
     for capture in captures:
@@ -75,9 +75,9 @@ def bytes_by_id(captures: Sequence[CaptureSet], settings: Settings, ids: Sequenc
     return made
 
 
-def settings_of_journeys(settings: Settings, found: Gathering) -> Settings:
+def settings_of_journeys(settings: Settings, gathering: Gathering) -> Settings:
     """Settings for deliveries and transactions: up to the last exchange that budgets are made of, in MEMORY at most."""
-    last = found.budget.last_us
+    last = gathering.budget.last_us
     memory = min(settings.memory or MEMORY, MEMORY)
     before = settings.before if last is None else last * 1000
     return replace(settings, progress=None, before=before, memory=memory, limited=Limited())

@@ -132,7 +132,7 @@ def show_several(captures: Sequence[CaptureSet], settings: Settings, ids: Sequen
     return showing.found
 
 
-def wanted(exchange_id: str | None, frame: int | None) -> Wanted:
+def parse_target(exchange_id: str | None, frame: int | None) -> Wanted:
     """The exchange or frame that is asked for. Raises UsageError for a text that is no exchange id."""
     if (exchange_id is None) == (frame is None):
         raise UsageError("show one exchange: by its id, or by the number of a frame")
@@ -144,7 +144,7 @@ def wanted(exchange_id: str | None, frame: int | None) -> Wanted:
     return Wanted(found["connection"].lower(), bool(found["orphan"]), int(found["n"]))
 
 
-def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reveal: bool = False) -> list[Shown]:
+def show(captures: Sequence[CaptureSet], settings: Settings, target: Wanted, reveal: bool = False) -> list[Shown]:
     """The exchange asked for; by frame, all that this frame completed. `reveal`: with keys, values and headers of
     records.
 
@@ -155,7 +155,7 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reve
         **{name: list(columns) for name, columns in MEMBERSHIP.tables.items()},
     }
     read["fetches"] = list(dict.fromkeys([*read["fetches"], *BUDGET.tables["fetches"]]))
-    showing = _Showing(captures, settings, asked, reveal)
+    showing = _Showing(captures, settings, target, reveal)
     analysed = AnalysedRun(captures, read, settings, showing)
     parts: dict[str, list[pa.Table]] = {}
     sessions: set[str | None] = set()
@@ -174,11 +174,15 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reve
                 sessions.update(kept["session_key"].to_pylist())
     tables = {key: analysed.builder.finished(key, parts.get(key, [])) for key in read}
     rows = tables["exchanges"].to_pylist()
-    name = f"frame {asked.frame}" if asked.frame >= 0 else f"{asked.connection}:{'r' if asked.orphan else ''}{asked.n}"
+    name = (
+        f"frame {target.frame}"
+        if target.frame >= 0
+        else f"{target.connection}:{'r' if target.orphan else ''}{target.n}"
+    )
     if not rows:
-        what = "completes no Kafka request or response" if asked.frame >= 0 else "is no exchange of this capture"
+        what = "completes no Kafka request or response" if target.frame >= 0 else "is no exchange of this capture"
         raise UsageError(f"{name} {what}")
-    if asked.frame < 0 and len(rows) > 1:
+    if target.frame < 0 and len(rows) > 1:
         raise UsageError(f"{name} fits {len(rows)} connections: {', '.join(row['exchange_id'] for row in rows[:4])}")
     incremental = {row["exchange_id"]: row for row in tables["fetches"].to_pylist() if row["session_key"]}
     for row in rows:
@@ -256,20 +260,20 @@ class _Showing(CaptureFiles):
             self.found[name] = shown
 
     def _frame(
-        self, row: Exchange, i: int, side: int, word: str, shown: Shown,
+        self, row: Exchange, i: int, side: int, word: str, exchange: Shown,
         dissector: Dissector, completion: Completion,
     ) -> bytes | None:  # fmt: skip
         """One frame with its length prefix; None, with a note, where its bytes are not all there."""
         frame = row.response if side else row.request
         size, missing, cut = int(frame.bytes), int(frame.missing), int(frame.cut)
         if row.status == TOKEN:
-            shown.notes.append(f"the {word} is a bare SASL token")
+            exchange.notes.append(f"the {word} is a bare SASL token")
             return None
         if size < 4:
             return None
         if missing or cut:
             what = [f"{missing} bytes were never captured"] * bool(missing) + [f"{cut} bytes were cut off"] * bool(cut)
-            shown.notes.append(f"of the {word}'s {size} bytes, {' and '.join(what)}")
+            exchange.notes.append(f"of the {word}'s {size} bytes, {' and '.join(what)}")
             return None
         need = np.zeros((i + 1, 2), np.bool_)
         need[i, side] = True
@@ -280,7 +284,7 @@ class _Showing(CaptureFiles):
             dissector.M, dissector.window.data, dissector.A, i, i + 1, need, True, data, 4, size, begin, end, absent
         )
         if again and not (completion.reader.rereadable and (absent[:again, 0] >= 0).all()):
-            shown.notes.append(f"the {word}'s bytes went by, and this input cannot be read again")
+            exchange.notes.append(f"the {word}'s bytes went by, and this input cannot be read again")
             return None
         completion.reader.read_many(absent[:again, 0], absent[:again, 1], data, absent[:again, 2])
         data[:4] = np.frombuffer(struct.pack(">i", size - 4), np.uint8)

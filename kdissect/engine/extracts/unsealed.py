@@ -150,17 +150,17 @@ def _write(capture: CaptureSet, flows: Words, copies: Sequence[_Copy], plaintext
 
 
 def _with(
-    data: npt.NDArray[np.uint8], packets: Words, begin: int, made: Sequence[tuple[int, list[bytes]]]
+    data: npt.NDArray[np.uint8], packets: Words, begin: int, new_packets: Sequence[tuple[int, list[bytes]]]
 ) -> tuple[npt.NDArray[np.uint8], Words]:
     """The packets of a block, some replaced by new ones, and the bytes that they lie in."""
     counts = np.ones(len(packets), np.int64)
-    for row, new in made:
+    for row, new in new_packets:
         counts[row] = len(new)
     first = np.cumsum(counts) - counts
     out = np.repeat(packets, counts, axis=0)
     out[:, r.AT] -= begin
     more = bytearray()
-    for row, new in made:
+    for row, new in new_packets:
         for i, packet in enumerate(new):
             place = first[row] + i
             out[place, r.AT] = len(data) + len(more)

@@ -93,7 +93,7 @@ class Pass:
                 scanner.forget(dissector.free_flows(segments))
                 flows, last = scanner.flows, self.together and reading.last
                 reading.go_on()
-                yield from self.taken(dissector.feed(segments, len(flows), last=last), flows, completion)
+                yield from self.complete_harvests(dissector.feed(segments, len(flows), last=last), flows, completion)
                 if last:
                     self.progress(window.end)
                     continue
@@ -102,12 +102,12 @@ class Pass:
                 yield None
             clock.at(TCP)
             self.inputs.ending(dissector, scanner)
-            scanner.rest()
-            yield from self.taken(dissector.finish(), scanner.flows, completion)
+            scanner.end_input()
+            yield from self.complete_harvests(dissector.finish(), scanner.flows, completion)
         clock.at(REST)
         self.capture_ended(number, capture, scanner, window.end)
 
-    def taken(
+    def complete_harvests(
         self, harvests: Iterator[Harvest], flows: npt.NDArray[np.int64], completion: Completion
     ) -> Iterator[Completed]:
         """The exchanges of harvests; each harvest is made when the one before it was used."""
@@ -171,9 +171,9 @@ class Pass:
                     held.append(part)
         yield from self.handed_on(held)
 
-    def handed_on(self, held: Iterable[Rows]) -> Iterator[Rows]:
+    def handed_on(self, rows: Iterable[Rows]) -> Iterator[Rows]:
         """The rows of a block; then the watermark goes up to what holds behind it."""
-        yield from held
+        yield from rows
         self.watermark = self._mark
 
     def progress(self, end: int) -> None:

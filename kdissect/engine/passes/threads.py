@@ -137,7 +137,9 @@ class _Shared:
         clock = self.run.books.settings.timings
         number = self.run.block - (block.end is not None)
         found = [
-            part for strand, parts in zip(self.strands, block.parts, strict=True) for part in strand.made(parts, clock)
+            part
+            for strand, parts in zip(self.strands, block.parts, strict=True)
+            for part in strand.make_rows(parts, clock)
         ]
         block.parts.clear()  # what rows were made of goes
         for part in found:
@@ -182,7 +184,7 @@ class _Shared:
             if block is not None:
                 yield block
             block = segments = None
-            scanner.rest()
+            scanner.end_input()
             self._narrow()
             others = [threads.submit(strand.finish, scanner.flows) for strand in strands[1:]]
             parts = [strands[0].finish(scanner.flows), *(other.result() for other in others)]

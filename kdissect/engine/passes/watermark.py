@@ -23,7 +23,7 @@ NOTHING_YET = -(2**63)
 
 
 @part
-def _known(first: Int, time: Int) -> Int:
+def _earlier(first: Int, time: Int) -> Int:
     return min(first, time) if time != NULL else first
 
 
@@ -38,12 +38,12 @@ def _earliest(M: Words, connections: Words) -> Int:
         place = connection.request_head
         while place >= 0:
             request = request_at(M, place)
-            first = _known(first, request.frame.first if request.frame.first != NULL else request.frame.last)
+            first = _earlier(first, request.frame.first if request.frame.first != NULL else request.frame.last)
             place = request.next
         place = connection.held_head
         while place >= 0:
             held = request_at(M, place)
-            first = _known(first, held.frame.first)
+            first = _earlier(first, held.frame.first)
             place = held.next
         for side in range(2):
             direction = connection.directions[side]

@@ -125,7 +125,7 @@ class FolderApart:
         """As `Folder.finish`."""
         rows: dict[str, int]
         rows, clock = self._answer("finish")
-        self._clock.merge(clock, whole=True)
+        self._clock.merge(clock, all_steps=True)
         return rows
 
     def _call(self, method: str, given: object = None, tables: dict[Any, pa.Table] | None = None) -> None:

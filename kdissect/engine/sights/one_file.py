@@ -61,10 +61,10 @@ def sights_of_interfaces(capture: CaptureSet, settings: Settings) -> tuple[Sight
     return found, Views(left)
 
 
-def _flows(ends: Ends, found: Sights) -> Hashes:
+def _flows(ends: Ends, sights: Sights) -> Hashes:
     """The flows of connections without a kept exchange."""
-    place = np.minimum(np.searchsorted(found.ids, ends.id), len(found.ids) - 1)
-    gone = (found.ids[place] == ends.id) & found.hidden[place]
+    place = np.minimum(np.searchsorted(sights.ids, ends.id), len(sights.ids) - 1)
+    gone = (sights.ids[place] == ends.id) & sights.hidden[place]
     client, broker = (ends.endpoints[gone][:, columns].view(np.uint64) for columns in ([0, 1, 4], [2, 3, 5]))
     order = np.zeros(len(client), np.int64)
     for column in (2, 1, 0):

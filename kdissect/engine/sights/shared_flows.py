@@ -38,10 +38,10 @@ def hashes(rows: Words) -> Hashes:
     return mixed(*rows.T)
 
 
-def among(segments: Words, flows: Words, wanted: Hashes) -> npt.NDArray[np.bool_]:
+def among(segments: Words, flows: Words, flow_hashes: Hashes) -> npt.NDArray[np.bool_]:
     """Flags of segment rows that are of these flows; `flows` as the scanner numbers them."""
     used, place = np.unique(segments[:, FLOW] >> 1, return_inverse=True)
-    found: npt.NDArray[np.bool_] = np.isin(hashes(flows[used]), wanted)[place.reshape(-1)]
+    found: npt.NDArray[np.bool_] = np.isin(hashes(flows[used]), flow_hashes)[place.reshape(-1)]
     return found
 
 

@@ -29,7 +29,7 @@ class Aside(Protocol):
     ) -> Ints:  # fmt: skip
         """The status of each body, READ_ASIDE for those that were read; `wanted`, `library`: the decoder's."""
 
-    def taken(self) -> Any:
+    def drain(self) -> Any:
         """The values read since the last call, None if there are none."""
 
 

@@ -225,10 +225,10 @@ class Completion:
         gone: Words = absent[~there, 2]
         return gone
 
-    def _give_up(self, part: _Work, gone: Words, rows: Records) -> None:
+    def _give_up(self, part: _Work, lost_places: Words, rows: Records) -> None:
         """Do not decode the frames whose bytes were not kept, and say so."""
         for side, word in enumerate(SIDES):
-            places = np.searchsorted(np.sort(gone), np.stack([part.begin[side], part.end[side]]))
+            places = np.searchsorted(np.sort(lost_places), np.stack([part.begin[side], part.end[side]]))
             for j in np.flatnonzero(part.need[side] & (places[0] < places[1])).tolist():
                 part.need[side, j] = False
                 part.program[side, j] = -1
@@ -289,7 +289,7 @@ class Completion:
         }
         done = Completed(**columns, client_ids=self.dissector.client_ids, messages=messages, data=s)
         if self.aside is not None:
-            done.aside = self.aside.taken()
+            done.aside = self.aside.drain()
         self._stepped(done)
         return done
 

@@ -72,7 +72,7 @@ class Detached:
         return self
 
 
-def joined(parts: Sequence[Detached]) -> Detached:
+def join_detached(parts: Sequence[Detached]) -> Detached:
     """Several as one."""
     before = np.cumsum([0, *(len(part.exchanges) for part in parts)])
     pieces = [part.pieces + np.array([2 * n, 0, 0]) for n, part in zip(before, parts, strict=False)]
@@ -93,20 +93,20 @@ def detachable(exchanges: Records) -> npt.NDArray[np.bool_]:
     return whole
 
 
-def detach(harvest: Harvest, dissector: Dissector, ledger: Ledger, which: Words) -> tuple[Detached, Words]:
+def detach(harvest: Harvest, dissector: Dissector, ledger: Ledger, exchanges: Words) -> tuple[Detached, Words]:
     """(copies of these exchanges of a harvest, which of them they are): those whose bytes lie in the input. In the
     harvest they are left without bodies, as bare tokens are: not looked into, and no row of any table."""
     rows = harvest.exchanges
-    pieces = _pieces(dissector.M, rows[which])
+    pieces = _pieces(dissector.M, rows[exchanges])
     elsewhere = np.unique(pieces[(pieces[:, 1] < 0) | (pieces[:, 1] >= EXTRA), 0] >> 1)
     if len(elsewhere):
-        which = np.delete(which, elsewhere)
-        pieces = _pieces(dissector.M, rows[which])
-    taken = Detached(words(rows[which].copy()), pieces)
-    taken.with_connections(rows["connection"][which] + ledger.base)
-    rows["status"][which] = TOKEN
-    rows["orphan"][which] = 1
-    return taken, which
+        exchanges = np.delete(exchanges, elsewhere)
+        pieces = _pieces(dissector.M, rows[exchanges])
+    taken = Detached(words(rows[exchanges].copy()), pieces)
+    taken.with_connections(rows["connection"][exchanges] + ledger.base)
+    rows["status"][exchanges] = TOKEN
+    rows["orphan"][exchanges] = 1
+    return taken, exchanges
 
 
 def _pieces(M: Words, rows: Records) -> Words:
@@ -151,7 +151,7 @@ class DetachedCompletion:
         _place(detached, window.data[: window.slot_bytes], fill)
         window.grow(total)
         completion = Completion(self._dissector, self._decoder, ledger, reader)
-        yield from completion.complete(self._dissector.put(detached.exchanges, names))
+        yield from completion.complete(self._dissector.load_exchanges(detached.exchanges, names))
 
 
 def _place(detached: Detached, slot: npt.NDArray[np.uint8], fill: Fill) -> None:

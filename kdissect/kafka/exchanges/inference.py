@@ -64,9 +64,9 @@ class Inference:
         fits = np.zeros((n, layouts), np.bool_)
         fits[frame, layout] = decoded.status == 0
         alike = np.packbits(fits, axis=1)
-        return [self._told(row.tobytes(), int(at), s) for row, at in zip(alike, begin, strict=True)]
+        return [self._identify(row.tobytes(), int(at), s) for row, at in zip(alike, begin, strict=True)]
 
-    def _told(self, fitting: bytes, begin: int, s: npt.NDArray[np.uint8]) -> Found:
+    def _identify(self, fitting: bytes, begin: int, s: npt.NDArray[np.uint8]) -> Found:
         """The API and version of a frame that these layouts fit (a bit each)."""
         judged = self._judged.get(fitting)
         if judged is None:

@@ -30,11 +30,11 @@ class Logins:
         self.dissector = dissector
         self.ledger = ledger
 
-    def note(self, rows: Records, which: Words, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> None:
+    def note(self, rows: Records, exchanges: Words, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> None:
         """Look at some of the `Exchange` rows, SASL's messages and bare tokens; the request bodies of these lie at
         s[begin:end]."""
         connections = self.ledger.connections
-        for i, first, last in zip(which.tolist(), begin.tolist(), end.tolist(), strict=True):
+        for i, first, last in zip(exchanges.tolist(), begin.tolist(), end.tolist(), strict=True):
             row = rows[i]
             conn = int(row.connection) + self.ledger.base
             if conn in connections.principal:

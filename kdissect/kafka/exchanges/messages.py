@@ -38,7 +38,7 @@ __all__ = ["Decoded", "Decoder", "Message", "Type", "schema_for"]
 
 NO_STATUS: Ints = np.zeros(0, np.int8)
 EXACT: Ints = np.zeros(0, np.int64)
-"""`spare` of bodies that end with their last field."""
+"""`leftover` of bodies that end with their last field."""
 WHOLE: tuple[Ints, Ints] = (np.zeros(0, np.uint8), np.zeros((0, 3), np.int64))
 """Room and pieces that lie apart, of bodies that lie in one piece."""
 PLACES = ("@", "_at")
@@ -155,35 +155,35 @@ class Decoder:
         return scattered
 
     def decode(
-        self, s: Ints, begin: Ints, end: Ints, program: Ints, apart: Ints = WHOLE[1], aside: Aside | None = None,
-        spare: Ints = EXACT,
+        self, s: Ints, begin: Ints, end: Ints, program: Ints, apart: Ints = WHOLE[1], body_reader: Aside | None = None,
+        leftover: Ints = EXACT,
     ) -> Decoded:  # fmt: skip
         """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known).
         `apart`: pieces of bodies of `scattered` programs that lie elsewhere in `s`, which is written to then, see
-        `vm.count`. Bodies that fit and that `aside` takes (requests and behind them as many responses) are in no
-        message. `spare`, int64, of the first frames: 0 where bytes may be left over behind the last field of a body,
+        `vm.count`. Bodies that fit and that `body_reader` takes (requests and behind them as many responses) are in no
+        message. `leftover`, int64, of the first frames: 0 where bytes may be left over behind the last field of a body,
         unless its version had several layouts, -1 where not. It is not changed."""
         begin = np.ascontiguousarray(begin, np.int64)
         end = np.ascontiguousarray(end, np.int64)
         program = np.ascontiguousarray(program, np.int32)
         counts = self._counted(program)
         ambiguous = np.zeros(program.size, bool)
-        spare = spare.copy()
+        leftover = leftover.copy()
         if (counts[self.library.alternative >= 0] > 0).any():
-            asked = program[: spare.size]
-            spare[(asked >= 0) & (self.library.alternative[asked] >= 0)] = -1
+            asked = program[: leftover.size]
+            leftover[(asked >= 0) & (self.library.alternative[asked] >= 0)] = -1
             program, ambiguous = self._choose(s, begin, end, program)
             counts = self._counted(program)
         state = self._ready(counts)
         status = np.zeros(begin.size, np.int8)
         seen = np.empty(4 * begin.size, np.int32)
         parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
-        self._run(state, s, begin, end, program, status, seen, 0, parts, apart, aside, spare)
+        self._run(state, s, begin, end, program, status, seen, 0, parts, apart, body_reader, leftover)
         messages = {
             kind: Message(np.concatenate([rows for rows, _ in found]), [batch for _, batch in found])
             for kind, found in parts.items()
         }
-        return Decoded(status, seen, program, self.library.identity[:, 3], ambiguous, spare, messages)
+        return Decoded(status, seen, program, self.library.identity[:, 3], ambiguous, leftover, messages)
 
     def _ready(self, counts: Ints) -> _State:
         """The state with all wanted layouts compiled that have frames; `counts`: frames of each program."""
@@ -236,8 +236,8 @@ class Decoder:
 
     def _run(
         self, state: _State, s: Ints, begin: Ints, end: Ints, program: Ints, status: Ints, seen: Ints, first: int,
-        parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]], apart: Ints = WHOLE[1], aside: Aside | None = None,
-        spare: Ints = EXACT,
+        parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]], apart: Ints = WHOLE[1], body_reader: Aside | None = None,
+        leftover: Ints = EXACT,
     ) -> None:  # fmt: skip
         """Count, read aside, lay out, fill; in halves where the columns would be too large, and then nothing aside.
         `first` is the frames' first row."""
@@ -245,12 +245,16 @@ class Decoder:
         stack = _stack()
         count(
             s, begin, end, program, state.programs, state.rows, state.tags, counters, counters.copy(), stack, status,
-            seen, s if len(apart) else WHOLE[0], apart, spare,
+            seen, s if len(apart) else WHOLE[0], apart, leftover,
         )  # fmt: skip
-        if (spare > 0).any():
+        if (leftover > 0).any():
             end = end.copy()
-            end[: spare.size] -= np.maximum(spare, 0)
-        left = status if aside is None else aside.read(self.wanted, self.library, s, begin, end, program, status)
+            end[: leftover.size] -= np.maximum(leftover, 0)
+        left = (
+            status
+            if body_reader is None
+            else body_reader.read(self.wanted, self.library, s, begin, end, program, status)
+        )
         counts = self._counted(program, left)
         used = self._used(state, counts)
         if not used:
@@ -263,8 +267,8 @@ class Decoder:
                 status[0] = k.TOO_LARGE
                 seen[:] = k.NO_CODE, 0, 0, -1
                 return
-            if aside is not None:
-                aside.taken()
+            if body_reader is not None:
+                body_reader.drain()
             middle = begin.size // 2
             for start, stop in ((0, middle), (middle, begin.size)):
                 part = slice(start, stop)
@@ -360,12 +364,12 @@ class Decoder:
         )  # fmt: skip
         return status
 
-    def _differ(self, s: Ints, begin: Ints, end: Ints, one: Ints, other: Ints) -> bool:
+    def _differ(self, s: Ints, begin: Ints, end: Ints, first: Ints, second: Ints) -> bool:
         """Whether two layouts that both fit say different things about the same body."""
-        key, _, side, _ = self.identity(int(one[0]))
+        key, _, side, _ = self.identity(int(first[0]))
         full = Decoder({(key, side): None}, self._given)
         said = []
-        for program in (one, other):
+        for program in (first, second):
             parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
             status, seen = np.zeros(1, np.int8), np.empty(4, np.int32)
             full._run(full._ready(full._counted(program)), s, begin, end, program, status, seen, 0, parts)

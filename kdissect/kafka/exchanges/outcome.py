@@ -119,9 +119,9 @@ def arrivals(M: Words, n: Int, times: Words, rows: Words, tokens: Words) -> tupl
 
 
 @kernel("i8[:] i8[:] i8[:] i8[:] -> b1")
-def by_time(times: Words, rows: Words, spare: Words, counts: Words) -> bool:
-    """Put `rows`, which ascend, in the order of their `times`, equal ones as they are. `times` and `spare`, of the same
-    size, are used up; `counts` has DIGITS. False, and nothing was done, where the times are too far apart."""
+def by_time(times: Words, rows: Words, scratch: Words, counts: Words) -> bool:
+    """Put `rows`, which ascend, in the order of their `times`, equal ones as they are. `times` and `scratch`, of the
+    same size, are used up; `counts` has DIGITS. False, and nothing was done, where the times are too far apart."""
     n = times.size
     low, high = np.int64(NEVER), np.int64(-NEVER)
     for i in range(n):
@@ -147,9 +147,9 @@ def by_time(times: Words, rows: Words, spare: Words, counts: Words) -> bool:
             counts[digit] = place - counts[digit]
         for i in range(n):
             digit = (times[i] >> shift) & (DIGITS - 1)
-            spare[counts[digit]] = times[i]
+            scratch[counts[digit]] = times[i]
             counts[digit] += 1
-        times, spare = spare, times
+        times, scratch = scratch, times
         shift += DIGIT_BITS
         never >>= DIGIT_BITS
     for i in range(n):
@@ -158,7 +158,7 @@ def by_time(times: Words, rows: Words, spare: Words, counts: Words) -> bool:
 
 
 @part
-def _whole(frame: Frame) -> bool:
+def _is_whole(frame: Frame) -> bool:
     """Whether there is such a frame, and all of it."""
     return frame.bytes >= 0 and frame.missing == 0 and frame.cut == 0
 
@@ -266,7 +266,7 @@ def gather(
         for side in range(2):
             found, newer = np.int64(-1), False
             frame = frame_of(exchange, side)
-            whole = _whole(frame)
+            whole = _is_whole(frame)
             if frame.head >= 0:
                 pieces += 1
             if whole:
@@ -315,13 +315,13 @@ def headers(M: Words, rows: Words, need: Flags, s: Bytes, begin: Words, end: Wor
 
 @kernel("i4[:,:] b1[:,:] u1[:] i1[:] b1[:] i4[:] i8[:] i8[:,:] i4[:,:] i1[:,:] b1[:] -> i8")
 def outcomes(
-    program: Codes, unknown: Flags, marks: Bytes, status: Tiny, ambiguous: Flags, seen: Codes, spare: Words,
+    program: Codes, unknown: Flags, marks: Bytes, status: Tiny, ambiguous: Flags, seen: Codes, leftover: Words,
     longs: Words, ints: Codes, flags: Tiny, odd: Flags,
 ) -> Int:  # fmt: skip
     """Fills the columns that `gather` left out, from the bodies of exchanges, and their final status.
 
     `status`, `ambiguous` and `seen` (see `vm.count`) are what the decoder says of the requests, then of the responses.
-    `spare` is how many bytes of each request are left over (0 and less: none). `odd` marks the
+    `leftover` is how many bytes of each request are left over (0 and less: none). `odd` marks the
     rows that `problems` has something to say of; returns how many these are.
     """
     m = program.shape[1]
@@ -357,7 +357,7 @@ def outcomes(
         flags[Flag.DECODED, j] = (fit0 or no_request) and (fit1 or no_response) and (fit0 or fit1)
         unheard = marks[j] == UNHEARD
         odd[j] = misfit or unheard or unknown[0, j] or unknown[1, j] or ambiguous[j] or ambiguous[m + j]
-        odd[j] = odd[j] or spare[j] > 0
+        odd[j] = odd[j] or leftover[j] > 0
         if odd[j]:
             strange += 1
     return strange

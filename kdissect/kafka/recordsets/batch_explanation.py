@@ -93,16 +93,16 @@ class _Cursor:
         if size <= 0:
             return b""
         value = self.data[self.at : self.at + size]
-        self.note(size, path, kind, _shown(value) if self.reveal else f"[{size} bytes]", meaning)
+        self.note(size, path, kind, _printable(value) if self.reveal else f"[{size} bytes]", meaning)
         return value
 
-    def rest(self, path: str, meaning: str) -> None:
+    def note_rest(self, path: str, meaning: str) -> None:
         """All that is left."""
         if self.at < self.end:
             self.note(self.end - self.at, path, None, None, meaning)
 
 
-def _shown(value: bytes) -> str:
+def _printable(value: bytes) -> str:
     more = f"… ({len(value)} bytes)" if len(value) > SHOWN_BYTES else ""
     try:
         return value[:SHOWN_BYTES].decode() + more if value.isascii() or not more else value[:SHOWN_BYTES].hex() + more
@@ -168,11 +168,11 @@ def _set(cursor: _Cursor, path: str) -> Iterator[Row]:
         stated = struct.unpack_from(">qi", cursor.data, cursor.at) if left >= bl.PREFIX else (0, 0)
         magic = cursor.data[cursor.at + bl.MAGIC_AT] if left > bl.MAGIC_AT else -1
         if stated[0] == -1 and bl.PREFIX + stated[1] > left and magic == 0:
-            cursor.rest(here, "padding of a down-converted response")
+            cursor.note_rest(here, "padding of a down-converted response")
         elif left <= bl.MAGIC_AT:
-            cursor.rest(here, "a batch cut short")
+            cursor.note_rest(here, "a batch cut short")
         elif stated[1] < bl.LEAST_LENGTH or magic > 2:
-            cursor.rest(here, f"no batch: length {stated[1]}, magic {magic}")
+            cursor.note_rest(here, f"no batch: length {stated[1]}, magic {magic}")
         else:
             end = cursor.at + min(left, bl.PREFIX + stated[1])
             inner = _Cursor(cursor.data, cursor.start, cursor.reveal, cursor.at, end)
@@ -181,7 +181,7 @@ def _set(cursor: _Cursor, path: str) -> Iterator[Row]:
                 (_batch if magic == 2 else _message)(inner, here)
             except _Short as short:
                 inner.end = end  # a record may have narrowed it
-                inner.rest(here, f"cut short: {short}" if end - cursor.at < bl.PREFIX + stated[1] else str(short))
+                inner.note_rest(here, f"cut short: {short}" if end - cursor.at < bl.PREFIX + stated[1] else str(short))
             cursor.at = end
             yield from inner.rows
         yield from cursor.rows
@@ -224,10 +224,10 @@ def _batch(cursor: _Cursor, path: str) -> None:
             if inside.at >= inside.end:
                 break
             if i == EXPLAINED_RECORDS:
-                inside.rest(f"{path}.records", f"{count - i} further records")
+                inside.note_rest(f"{path}.records", f"{count - i} further records")
                 break
             _record(inside, f"{path}.records[{i}]", base, first, appended, bool(attributes & bl.CONTROL_BIT))
-        inside.rest(f"{path}.records", "bytes behind the last record")
+        inside.note_rest(f"{path}.records", "bytes behind the last record")
 
     codec = attributes & bl.CODEC_MASK
     if codec == bl.NONE:
@@ -256,7 +256,7 @@ def _unpacked(
         explain_inside(inside)
     except _Short as short:
         inside.end = len(out)
-        inside.rest(path, str(short))
+        inside.note_rest(path, str(short))
     cursor.rows += inside.rows
 
 
@@ -264,8 +264,8 @@ def _sized(size: int) -> str:
     return "null" if size == -1 else _number(size, "byte")
 
 
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _record(cursor: _Cursor, path: str, base: int, first: int, appended: int | None, control: bool) -> None:
@@ -293,7 +293,7 @@ def _record(cursor: _Cursor, path: str, base: int, first: int, appended: int | N
         cursor.heading(f"{path}.headers[{i}]", "header")
         cursor.blob(f"{path}.headers[{i}].key", cursor.varint(f"{path}.headers[{i}].key_length", _sized), "string")
         cursor.blob(f"{path}.headers[{i}].value", cursor.varint(f"{path}.headers[{i}].value_length", _sized))
-    cursor.rest(path, "bytes behind the record's fields")
+    cursor.note_rest(path, "bytes behind the record's fields")
     cursor.end = end
 
 
@@ -327,7 +327,7 @@ def _message(cursor: _Cursor, path: str, inside_of: int = bl.NONE) -> None:
         cursor.blob(f"{path}.value", size)
     else:
         _unpacked(cursor, f"{path}.value", codec, size, magic, lambda inside: _messages(inside, path, codec))
-    cursor.rest(path, "bytes behind the message's fields")
+    cursor.note_rest(path, "bytes behind the message's fields")
 
 
 def _messages(cursor: _Cursor, path: str, codec: int) -> None:
@@ -336,7 +336,7 @@ def _messages(cursor: _Cursor, path: str, codec: int) -> None:
     end = cursor.end
     while cursor.at < end:
         if number == EXPLAINED_RECORDS:
-            cursor.rest(path, "further messages")
+            cursor.note_rest(path, "further messages")
             return
         size = struct.unpack_from(">i", cursor.data, cursor.at + 8)[0] if end - cursor.at >= bl.PREFIX else -1
         if not bl.LEAST_LENGTH <= size <= end - cursor.at - bl.PREFIX:

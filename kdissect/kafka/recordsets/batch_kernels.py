@@ -269,12 +269,12 @@ def sound(s: Bytes, p: Number, end: Number, followed: Flag) -> Flag:
 
 
 @kernel("const u1[:] const i8[:] const i8[:] b1 b1[:]")
-def doubtful(s: Bytes, at: Int64s, size: Int64s, followed: Flag, found: npt.NDArray[np.bool_]) -> None:
+def doubtful(s: Bytes, at: Int64s, size: Int64s, followed: Flag, flags: npt.NDArray[np.bool_]) -> None:
     """Whether the record sets s[at[i] : at[i] + size[i]] are not `sound`: nothing is wrong with the others."""
     for i in range(at.size):
         if i + AHEAD < at.size:
             fetch(s, at[i + AHEAD])
-        found[i] = not sound(s, at[i], at[i] + size[i], followed)
+        flags[i] = not sound(s, at[i], at[i] + size[i], followed)
 
 
 @kernel("const u1[:] i8[:,:] u4[:,:] i1[:]")

@@ -74,7 +74,7 @@ class Records:
     def chunks(self, picked: Sequence[int] | Int64s | None) -> Iterator[pa.RecordBatch]:
         """All chunks."""
         rows = self.batches.rows
-        wanted = self._wanted()
+        wanted = self._select_batches()
         if picked is not None:
             mask = np.zeros(len(rows), np.bool_)
             mask[np.asarray(picked, np.int64)] = True
@@ -93,7 +93,7 @@ class Records:
                     yield from self._packed(group.tolist(), old)
         yield from self._flush(self.batches.s)
 
-    def _wanted(self) -> npt.NDArray[np.bool_]:
+    def _select_batches(self) -> npt.NDArray[np.bool_]:
         rows = self.batches.rows
         wanted = openable(rows)
         whole_header = rows[:, bl.LENGTH] >= bl.HEADER_V2

@@ -44,14 +44,14 @@ def trace_columns(headers: pa.ListArray) -> tuple[pa.Array, pa.Array]:
         found[record] = places[first]
         return found, pc.if_else(good, values, pa.scalar(None, pa.binary()))
 
-    def taken(found: Int64s, texts: pa.Array) -> pa.Array:
-        return texts.take(pa.array(found, mask=found < 0)).cast(pa.string())
+    def pick_texts(places: Int64s, texts: pa.Array) -> pa.Array:
+        return texts.take(pa.array(places, mask=places < 0)).cast(pa.string())
 
     if not rows or not len(pairs):
         return pa.nulls(rows, pa.string()), pa.nulls(rows, pa.string())
-    parent = taken(*of("traceparent", TRACEPARENT, FORBIDDEN))
-    single = pc.extract_regex(taken(*of("b3", B3)), r"^(?P<trace>[0-9a-f]+)-(?P<span>[0-9a-f]{16})")
-    pair = taken(*of("x-b3-traceid", B3_TRACE)), taken(*of("x-b3-spanid", B3_SPAN))
+    parent = pick_texts(*of("traceparent", TRACEPARENT, FORBIDDEN))
+    single = pc.extract_regex(pick_texts(*of("b3", B3)), r"^(?P<trace>[0-9a-f]+)-(?P<span>[0-9a-f]{16})")
+    pair = pick_texts(*of("x-b3-traceid", B3_TRACE)), pick_texts(*of("x-b3-spanid", B3_SPAN))
     choices = [
         (pc.utf8_slice_codeunits(parent, 3, 3 + TRACE_DIGITS), pc.utf8_slice_codeunits(parent, 36, 36 + SPAN_DIGITS)),
         (pc.struct_field(single, "trace"), pc.struct_field(single, "span")),

@@ -27,7 +27,7 @@ from kdissect.kafka.streams.pairing import (
 )
 from kdissect.kafka.streams.repeats import compare
 from kdissect.kafka.streams.resync import lost_for_good, settle, tell_sides
-from kdissect.kafka.streams.state import Frame, damage, exchange_at, place, problem, tell
+from kdissect.kafka.streams.state import Frame, damage, exchange_at, mark_news, place, problem
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import fetch
 from kdissect.kernels.structs import Bytes, Int, Words
@@ -97,7 +97,7 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
     connection.sequence = packet.seq | ((packet.flow & 1) << 32)
     connection.first_packet = packet.packet
     connection.client = -1
-    tell(M, connection)
+    mark_news(M, connection)
     connection.request_head = -1
     connection.request_tail = -1
     connection.held_head = -1
@@ -182,13 +182,13 @@ def _handshake(M: Words, packet: Segment, connection: Connection, direction: Dir
             direction.begun = 1
         if connection.kafka == 0:
             connection.client = 1 - direction.side if flags & ACK_FLAG else direction.side
-            tell(M, connection)
+            mark_news(M, connection)
         if flags & ACK_FLAG == 0:
             connection.start_seen = 1
 
 
 @part
-def _take(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> None:
+def _deliver(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> None:
     """Reads the bytes of OUT, the next ones in a direction, as TCP delivers them."""
     if connection.sealed == 1:
         out = outgoing_at(M, tl.OUT)
@@ -217,7 +217,7 @@ def _take_waiting(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection
     rise, floor, kind = direction.rise, other.floor, other.floor_kind
     direction.waited = outgoing_at(M, tl.OUT).arrival
     as_it_came(direction.waited, connection, direction)
-    _take(M, b, A, sk, connection, direction)
+    _deliver(M, b, A, sk, connection, direction)
     direction.waited.acked = tl.NULL
     direction.rise = rise
     other.floor = floor
@@ -245,7 +245,7 @@ def _advance(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dir
         out.wire = length
         out.time = connection.last
         out.packet = -1
-        _take(M, b, A, sk, connection, direction)
+        _deliver(M, b, A, sk, connection, direction)
 
 
 @part
@@ -356,7 +356,7 @@ def _packet(
         if other.ahead > 0 and other.acked != acked:
             segments_acknowledged(M, packet, connection, other)
         if more:
-            _take(M, b, A, sk, connection, direction)
+            _deliver(M, b, A, sk, connection, direction)
     waiting = direction.ahead > 0 or opposite(connection, direction).ahead > 0
     if waiting and not _advance_both(M, b, A, sk, connection):
         return False
@@ -382,7 +382,7 @@ def _endings(M: Words, packet: Segment, connection: Connection, direction: Direc
 
 
 @part
-def _opened(M: Words, b: Bytes, A: Bytes, sk: Skim, packet: Segment) -> None:
+def _drive_plaintext(M: Words, b: Bytes, A: Bytes, sk: Skim, packet: Segment) -> None:
     """Drives a row of plaintext, which the host made of sealed bytes. Its stream is named by the connection's address,
     and `seq` is the value of `packets` of the connection when those bytes came; `ack`, `viewpoint` and `flags` are the
     round trips of then."""
@@ -474,7 +474,7 @@ def _look_ahead(M: Words, b: Bytes, conn_of: Words, g: Words, order: Words, n: I
 
 
 @kernel("i8[:] u1[:] u1[:] SKIM i8[:] i8[:,:] i8[:] i8 i8 -> b1")
-def run(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, g: Words, order: Words, n: Int, what: Int) -> bool:
+def run(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, g: Words, order: Words, n: Int, task: Int) -> bool:
     """Drive the first `n` of `order`, from where the last call stopped: rows of `g` (PACKETS, PLAINTEXT), or
     connections (FINISHING). True when all are done.
 
@@ -484,10 +484,10 @@ def run(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, g: Words, order:
     i = control.resume
     while i < n:
         done = roomy(M)
-        if done and what == FINISHING:
+        if done and task == FINISHING:
             done = finish(M, b, A, sk, conn_of, connection_at(M, order[i]), End.OPEN)
-        elif done and what == PLAINTEXT:
-            _opened(M, b, A, sk, segment_at(g, order[i]))
+        elif done and task == PLAINTEXT:
+            _drive_plaintext(M, b, A, sk, segment_at(g, order[i]))
         elif done:
             _look_ahead(M, b, conn_of, g, order, n, i)
             packet = segment_at(g, order[i])

@@ -141,20 +141,20 @@ class Dissector:
         self._end = need
         return begin
 
-    def _structs(self, count: int, width: int, free: int, left: int) -> Words:
+    def _structs(self, count: int, width: int, free: int, free_count: int) -> Words:
         """Addresses of `count` new free structs of `width` words at the heap's end, chained onto the free list."""
         begin = self._room(count * width)
         made = np.arange(begin, self._end, width, dtype=np.int64)
         self._chain(made, free)
-        self.M[left] += count
+        self.M[free_count] += count
         return made
 
-    def _chain(self, made: Words, free: int) -> None:
+    def _chain(self, structs: Words, free: int) -> None:
         """Put structs onto a free list."""
-        if len(made):
-            self.M[made[:-1]] = made[1:]
-            self.M[made[-1]] = self.M[free]
-            self.M[free] = made[0]
+        if len(structs):
+            self.M[structs[:-1]] = structs[1:]
+            self.M[structs[-1]] = self.M[free]
+            self.M[free] = structs[0]
 
     def _make_room(self) -> None:
         """Makes more room of each kind that a kernel may have run out of. The output rows must be empty."""
@@ -247,7 +247,7 @@ class Dissector:
             grown[: len(self.conn_of)] = self.conn_of
             self.conn_of = grown
         if self._parked.count:
-            self._bring_back(self._parked.asked(segments[:, FLOW] >> 1))
+            self._bring_back(self._parked.select_resting(segments[:, FLOW] >> 1))
         self.now = now = int(segments[:, TIME].max())
         if len(order):
             yield from self._take_block(segments, order)
@@ -274,16 +274,16 @@ class Dissector:
         together, order, later = self._half_open.sort_out(segments, order, self.conn_of, requests)
         if len(later):
             self._put_off = False  # bytes move in between
-        yield from self._take(together, order)
+        yield from self._drive_segments(together, order)
         flow = segments[later, FLOW] >> 1
         for back in self._half_open.back(np.unique(flow), self.conn_of, self.window, TOGETHER):
             first, last = back[[0, -1], FLOW] >> 1
             mine = later[np.searchsorted(flow, first) : np.searchsorted(flow, last, "right")]
             back = np.concatenate([back, segments[mine]])
-            yield from self._take(back, np.arange(len(back)))
+            yield from self._drive_segments(back, np.arange(len(back)))
             self._keep(0, 0, LEAVE)
 
-    def _take(self, segments: Words, order: Words) -> Iterator[Harvest]:
+    def _drive_segments(self, segments: Words, order: Words) -> Iterator[Harvest]:
         """Drive these of the segment rows."""
         self.M[K.resume] = 0
         self.M[K.phase] = Phase.NEW
@@ -358,7 +358,7 @@ class Dissector:
         """Finish the connections of these flows (distinct ones), which go on without us: their numbers stay theirs.
         To be called between blocks. Half-open ones are no connections then."""
         flows = flows[flows < len(self.conn_of)]
-        self._bring_back(self._parked.asked(flows))
+        self._bring_back(self._parked.select_resting(flows))
         waiting = flows[self.conn_of[flows] <= -2]
         spoke = self._half_open.spoke(waiting, self.conn_of)
         self._half_open.forget(waiting[~spoke], self.conn_of)
@@ -393,7 +393,7 @@ class Dissector:
             begins = np.flatnonzero(np.diff(segments[:, FLOW] >> 1, prepend=-1))[::TOGETHER]
             for begin, end in pairwise([*begins.tolist(), len(segments)]):
                 some = segments[begin:end]
-                yield from self._take(some, np.arange(len(some)))
+                yield from self._drive_segments(some, np.arange(len(some)))
                 places = self.conn_of[np.unique(some[:, FLOW] >> 1)]
                 yield from self._finish(places[places >= 0])
 
@@ -413,17 +413,17 @@ class Dissector:
         self.M[K.number] = len(rows)
         return had
 
-    def _finish(self, which: Words) -> Iterator[Harvest]:
-        if len(which):
+    def _finish(self, connections: Words) -> Iterator[Harvest]:
+        if len(connections):
             self.M[K.resume] = 0
             self.M[K.phase] = Phase.NEW
-            yield from self._drive(NO_SEGMENTS, which, FINISHING)
+            yield from self._drive(NO_SEGMENTS, connections, FINISHING)
 
-    def _drive(self, segments: Words, order: Words, what: int) -> Iterator[Harvest]:
+    def _drive(self, segments: Words, order: Words, task: int) -> Iterator[Harvest]:
         done = False
         while not done:
             done = run(
-                self.M, self.window.data, self.A, self.programs.arrays, self.conn_of, segments, order, len(order), what,
+                self.M, self.window.data, self.A, self.programs.arrays, self.conn_of, segments, order, len(order), task,
             )  # fmt: skip
             sealed, self.M[K.sealed] = int(self.M[K.sealed]), 0
             sealed_rows = structs(Sealed, self.M, st.S_BASE, sealed).copy()
@@ -432,9 +432,9 @@ class Dissector:
             if not (done and self._put_off):
                 yield self._harvest()
             if sealed and self.unsealer is not None:
-                yield from self._opened(self.unsealer, sealed_rows, pieces)
+                yield from self._drive_plaintext(self.unsealer, sealed_rows, pieces)
 
-    def _opened(self, unsealer: Unsealer, sealed: Records, pieces: list[bytes]) -> Iterator[Harvest]:
+    def _drive_plaintext(self, unsealer: Unsealer, sealed: Records, pieces: list[bytes]) -> Iterator[Harvest]:
         """Drive the plaintext of sealed rows, in the middle of what is driven now."""
         resume, phase = self.M[[K.resume, K.phase]].tolist()
         for plain in unsealer.open(sealed, pieces, self.M, self.window):
@@ -476,7 +476,7 @@ class Dissector:
         found = structs(Problem, M, st.P_BASE, problems).copy()
         return Harvest(structs(Exchange, M, st.X_BASE, exchanges), finished, found, silent)
 
-    def put(self, exchanges: Words, names: list[str]) -> Harvest:
+    def load_exchanges(self, exchanges: Words, names: list[str]) -> Harvest:
         """A harvest of these exchanges (words of `Exchange`, int64[n, words]), whose frames lie in the window; `names`:
         client ids by code. For a dissector that follows no connections."""
         self._aim()

@@ -29,7 +29,7 @@ WINDOW = 0xFFFF << 8
 
 
 @part
-def _live(packet: Segment, connection: Connection, direction: Direction, other: Direction) -> bool:
+def _live(packet: Segment, connection: Connection, direction: Direction, reverse: Direction) -> bool:
     """Whether a packet acknowledges and opens or ends nothing, and its connection is open, in plain text, known to be
     Kafka, and has nothing that waits."""
     return (
@@ -43,14 +43,14 @@ def _live(packet: Segment, connection: Connection, direction: Direction, other: 
         and direction.viewpoint == packet.viewpoint
         and direction.zero_since == tl.NULL
         and direction.started > 0
-        and other.started > 0
+        and reverse.started > 0
         and direction.ahead == 0
-        and other.ahead == 0
+        and reverse.ahead == 0
     )
 
 
 @part
-def _whole(b: Bytes, o: Int, size: Int, least: Int) -> bool:
+def _holds_whole_frames(b: Bytes, o: Int, size: Int, least: Int) -> bool:
     """Whether `b[o:o + size]` is frames of at least so many bytes, and nothing else."""
     done = 0
     while size - done >= PREFIX:
@@ -84,7 +84,7 @@ def in_lane(M: Words, b: Bytes, A: Bytes, packet: Segment, connection: Connectio
             return False
         o = place(M, packet.at)
         least = LEAST_REQUEST if direction.side == connection.client else LEAST_RESPONSE
-        if o < 0 or size > b.size - o or not _whole(b, o, size, least):
+        if o < 0 or size > b.size - o or not _holds_whole_frames(b, o, size, least):
             return False
     elif not advances:
         return False

@@ -127,13 +127,13 @@ PACKED = 4096
 """Problems noted before they are packed."""
 
 
-def _told(rows: npt.NDArray[Any], names: list[str]) -> Problems:
+def _noted_problems(rows: npt.NDArray[Any], names: list[str]) -> Problems:
     """Rows of _NOTED; `names`: the texts of all problems."""
     columns: dict[str, Any] = {name: np.ascontiguousarray(rows[name]) for name in _NOTED.names or ()}
     return Problems(**columns, texts=names)
 
 
-def _found(rows: npt.NDArray[Any], capture: int) -> Problems:
+def _found_problems(rows: npt.NDArray[Any], capture: int) -> Problems:
     """Rows of _FOUND of a capture, with their words."""
     texts: dict[str, int] = {}
     where, detail = [], []
@@ -176,7 +176,7 @@ class Ledger:
         self._noted: list[tuple[int, int, int, int, bool, int, int, int, int, int]] = []
         """The problems noted last, as rows of _NOTED."""
         self._texts: dict[str, int] = {}
-        self._found: list[tuple[int, npt.NDArray[Any]]] = []
+        self._found_problems: list[tuple[int, npt.NDArray[Any]]] = []
         """All others, in the order in which they came: a capture and rows of _FOUND, or -1 and rows of _NOTED."""
 
     def begin(self, capture: int) -> None:
@@ -199,33 +199,33 @@ class Ledger:
         """Go on from what another ledger carried; this one knows no connections yet."""
         self._append(carried.columns.items(), carried.client, carried.told)
 
-    def absorb(self, other: Ledger) -> int:
+    def absorb(self, ledger: Ledger) -> int:
         """Take over all connections and problems of another ledger of the same captures, and empty it; returns the row
         here of its first connection."""
-        count = len(other.connections)
+        count = len(ledger.connections)
         protocols = self.connections.protocols
-        protocols += [name for name in other.connections.protocols if name not in protocols]
-        places = np.array([*(protocols.index(name) for name in other.connections.protocols), -1], np.int16)
+        protocols += [name for name in ledger.connections.protocols if name not in protocols]
+        places = np.array([*(protocols.index(name) for name in ledger.connections.protocols), -1], np.int16)
 
         empty = not len(self.connections)
 
         def columns() -> Iterator[tuple[str, npt.NDArray[Any]]]:
             for name in _EMPTY:
-                column = other._room.pop(name)
+                column = ledger._room.pop(name)
                 column = column if empty else column[:count]
-                delattr(other.connections, name)
+                delattr(ledger.connections, name)
                 yield name, places[column] if name in ("protocol", "tls") else column
 
-        told = {name: getattr(other.connections, name) for name in _TOLD}
-        first = self._append(columns(), other._client[:count], told)
+        told = {name: getattr(ledger.connections, name) for name in _TOLD}
+        first = self._append(columns(), ledger._client[:count], told)
         self._pack()
-        other._pack()
-        codes = np.array([self._texts.setdefault(text, len(self._texts)) for text in other._texts], np.int32)
-        for problem_capture, problems in other._found:
+        ledger._pack()
+        codes = np.array([self._texts.setdefault(text, len(self._texts)) for text in ledger._texts], np.int32)
+        for problem_capture, problems in ledger._found_problems:
             problems["conn"] += np.where(problems["conn"] < 0, 0, first).astype(np.int32)
             for name in ("where", "detail") if problem_capture < 0 else ():
                 problems[name] = codes[problems[name]]
-            self._found.append((problem_capture, problems))
+            self._found_problems.append((problem_capture, problems))
         return first
 
     def add(self, carried: CarriedConnections) -> None:
@@ -238,7 +238,7 @@ class Ledger:
         self,
         columns: Iterable[tuple[str, npt.NDArray[Any]]],
         client: npt.NDArray[np.int8],
-        told: Mapping[str, Mapping[int, str]],
+        text_columns: Mapping[str, Mapping[int, str]],
     ) -> int:
         """Connections of another ledger behind those that are known: all columns of _EMPTY, one after the other, the
         direction of requests, and what few of them tell. The row of the first."""
@@ -254,7 +254,7 @@ class Ledger:
             setattr(self.connections, name, self._room[name][:size])
         self._client = grown(self._client, size)
         self._client[first:size] = client
-        for name, texts in told.items():
+        for name, texts in text_columns.items():
             getattr(self.connections, name).update({row + first: text for row, text in texts.items()})
         return first
 
@@ -405,26 +405,26 @@ class Ledger:
             found[name] = rows[name]
         found["position"] = rows["position"] & 0xFFFFFFFF
         found["at"] = np.where(rows["time"] == 0, NULL, rows["time"])
-        self._found.append((self.capture, found))
+        self._found_problems.append((self.capture, found))
 
     def problems(self) -> Iterator[Problems]:
         """All rows so far, in the order in which they came, some thousands at a time: their texts are long."""
         self._pack()
         names = list(self._texts)
-        for capture, rows in self._found:
+        for capture, rows in self._found_problems:
             for first in range(0, len(rows), PROBLEMS):
                 part = rows[first : first + PROBLEMS]
-                yield _told(part, names) if capture < 0 else _found(part, capture)
+                yield _noted_problems(part, names) if capture < 0 else _found_problems(part, capture)
 
     @property
     def problem_rows(self) -> int:
         """How many rows of problems there are so far."""
-        return len(self._noted) + sum(len(rows) for _, rows in self._found)
+        return len(self._noted) + sum(len(rows) for _, rows in self._found_problems)
 
     def _pack(self) -> None:
         """Problems noted so far, as an array."""
         if self._noted:
-            self._found.append((-1, np.array(self._noted, _NOTED)))
+            self._found_problems.append((-1, np.array(self._noted, _NOTED)))
             self._noted = []
 
 

@@ -562,13 +562,13 @@ def release_held(M: Words, connection: Connection) -> None:
 
 
 @part
-def _last_before(M: Words, connection: Connection, request: Request, held: Request) -> bool:
+def _last_before(M: Words, connection: Connection, request: Request, held_response: Request) -> bool:
     """Whether a held response came after this request, and, where one request waits for the other's answer, before the
     next one, which may wait behind a hole."""
-    if request.frame.first > held.frame.first:
+    if request.frame.first > held_response.frame.first:
         return False
     following = connection.directions[connection.client].ahead_head
-    return connection.pipelined == 1 or following < 0 or node_at(M, following).time > held.frame.first
+    return connection.pipelined == 1 or following < 0 or node_at(M, following).time > held_response.frame.first
 
 
 @part

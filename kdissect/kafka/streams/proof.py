@@ -83,16 +83,16 @@ def _has_word(A: Bytes, o: Int, end: Int) -> bool:
 
 @part
 def seconded(
-    M: Words, A: Bytes, direction: Direction, other: Direction, first: Int, o: Int, n: Int, closed: bool
+    M: Words, A: Bytes, direction: Direction, reverse: Direction, first: Int, o: Int, n: Int, closed: bool
 ) -> Int:
-    """Judge a first request that fits but does not name its client, as small numbers in any protocol might. The `other`
-    direction must begin with an answer to it, or the frame behind it (at `o`) read as a request too. With an empty
-    client id, which any zeros are, that frame must be one of the same key and version and a higher id. Where no more
-    will come of either, see the module."""
-    begins = other.begin16a
+    """Judge a first request that fits but does not name its client, as small numbers in any protocol might. The
+    `reverse` direction must begin with an answer to it, or the frame behind it (at `o`) read as a request too. With an
+    empty client id, which any zeros are, that frame must be one of the same key and version and a higher id. Where no
+    more will come of either, see the module."""
+    begins = reverse.begin16a
     correlation = int32_at(A, first + 8)
     empty = be16(A, first + 12) == 0
-    if other.begun == 1 and begins != 0:
+    if reverse.begun == 1 and begins != 0:
         size = (begins >> 32) & 0xFFFFFFFF
         answers = ((begins + 0x80000000) & 0xFFFFFFFF) - 0x80000000 == correlation
         return ACCEPT if answers and LEAST_RESPONSE <= size <= MAX_RESPONSE else REJECT

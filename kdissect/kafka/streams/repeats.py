@@ -106,7 +106,7 @@ def _repeats(
                 p += begin - direction.kept_from[q]
                 differs = fingerprint(b, p, end - begin) != fingerprint(b, mine, end - begin)
         if differs:
-            _tell(M, packet, connection, direction, begin, end - begin, direction.kept_packet[q])
+            _note_conflict(M, packet, connection, direction, begin, end - begin, direction.kept_packet[q])
             break
     return same
 
@@ -140,14 +140,14 @@ def _waiting(
                 if p >= 0 and end - begin <= b.size - p:
                     theirs = fingerprint(b, p, end - begin)
             if mine != theirs:
-                _tell(M, packet, connection, direction, begin, end - begin, node.packet)
+                _note_conflict(M, packet, connection, direction, begin, end - begin, node.packet)
                 return True
         piece = node.next
     return False
 
 
 @part
-def _tell(
+def _note_conflict(
     M: Words, packet: Segment, connection: Connection, direction: Direction, position: Int, size: Int, before: Int
 ) -> None:
     """A row of problems: the copy's place, and the packet that it differs from."""

@@ -64,7 +64,7 @@ from kdissect.kafka.streams.proof import (
     seconded,
     trial,
 )
-from kdissect.kafka.streams.state import copy_out, problem, program_of, request_at, tell
+from kdissect.kafka.streams.state import copy_out, mark_news, problem, program_of, request_at
 from kdissect.kafka.streams.tiling import BROKEN, TILED, answered, judged
 from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import be16, be32, int32_at
@@ -499,7 +499,7 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
         if verdict == ACCEPT:
             if side != 1:
                 connection.client = direction.side
-                tell(M, connection)
+                mark_news(M, connection)
                 connection.kafka = 1
                 other.searched = 0
             _adopt(M, b, A, connection, direction, o - st.SCRATCH)
@@ -592,7 +592,7 @@ def tell_sides(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection) -
         searched = connection.client < 0 and direction.mode == Mode.SEARCH
         if searched and _requests_somewhere(M, b, A, sk, connection, direction):
             connection.client = side
-            tell(M, connection)
+            mark_news(M, connection)
 
 
 @part

@@ -296,7 +296,7 @@ def problem(
 
 
 @part
-def tell(M: Words, connection: Connection) -> None:
+def mark_news(M: Words, connection: Connection) -> None:
     """The host does not know yet which endpoint of a connection is the client."""
     connection.news = 1
     control_at(M, tl.CONTROL).news = 1

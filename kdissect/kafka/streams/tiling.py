@@ -94,20 +94,20 @@ def _behind(M: Words, piece: Int, length: Int) -> tuple[Int, Int, Int]:
 
 
 @part
-def _ends_segment(M: Words, piece: Int, left: Int) -> bool:
+def _ends_segment(M: Words, piece: Int, bytes_left: Int) -> bool:
     """Whether what `_behind` found is a place where a segment begins, or may: the end of what came."""
-    if left != 0 or piece < -1:
+    if bytes_left != 0 or piece < -1:
         return False
     return piece == -1 or node_at(M, piece).position == 1
 
 
 @part
-def answered(M: Words, b: Bytes, A: Bytes, other: Direction, low: Int, high: Int) -> tuple[bool, Int]:
+def answered(M: Words, b: Bytes, A: Bytes, reverse: Direction, low: Int, high: Int) -> tuple[bool, Int]:
     """Whether a segment of the other direction begins with an answer to one of these ids, whose length leads to the
     beginning of a segment; pieces looked at."""
     steps = np.int64(0)
     to = HEAD + 2 * LOOK
-    piece = other.head if other.mode == Mode.SEARCH else np.int64(-1)
+    piece = reverse.head if reverse.mode == Mode.SEARCH else np.int64(-1)
     while piece >= 0 and steps < MOST_ANSWERS:
         node = node_at(M, piece)
         steps += 1
@@ -124,7 +124,7 @@ def answered(M: Words, b: Bytes, A: Bytes, other: Direction, low: Int, high: Int
 
 @part
 def judged(
-    M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, other: Direction, piece: Int
+    M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, reverse: Direction, piece: Int
 ) -> tuple[Int, Int]:
     """Whether requests begin with this piece of a searched window, BROKEN, OPEN or TILED; pieces looked at."""
     count, steps = np.int64(0), np.int64(1)
@@ -154,7 +154,7 @@ def judged(
     elif count >= TILES:
         return TILED, steps
     elif count > 1 or exact:
-        found, looked = answered(M, b, A, other, first, last)
+        found, looked = answered(M, b, A, reverse, first, last)
         steps += looked
         if found:
             return TILED, steps

@@ -216,7 +216,7 @@ def _greatest(rows: pa.Table, by: str, column: str) -> Iterator[tuple[str, Any]]
     return zip(found[by].to_pylist(), values.to_pylist(), strict=True)
 
 
-def _raise(known: dict[Any, Any], name: Any, value: Any) -> None:
+def _raise(maxima: dict[Any, Any], name: Any, value: Any) -> None:
     """Keep the greatest value of a name, of REMEMBERED names."""
-    if name in known or len(known) < REMEMBERED:
-        known[name] = max(known.get(name, 0), value)
+    if name in maxima or len(maxima) < REMEMBERED:
+        maxima[name] = max(maxima.get(name, 0), value)

@@ -97,15 +97,15 @@ class Texts:
         self.further = 0
         """Texts that were met when `MOST` others were known."""
 
-    def add(self, what: What, text: bytes, frame: int, count: int = 1) -> None:
+    def add(self, kind: What, text: bytes, frame: int, count: int = 1) -> None:
         """Count a text that is there so often, unless it is empty, or filler or zeros of `redact`."""
         if not text.strip(b"x") or not text.strip(b"\0"):
             return
-        known = self.found.get((what, text))
+        known = self.found.get((kind, text))
         if known is not None:
             known.frame = min(known.frame, frame)
             known.count += count
         elif len(self.found) < MOST:
-            self.found[what, text] = Found(frame, count)
+            self.found[kind, text] = Found(frame, count)
         else:
             self.further += count

@@ -59,11 +59,11 @@ def _filler_end(data: Bytes, at: Int, end: Int) -> Int:
 
 
 @kernel("const u1[:] const i8[:] const i8[:] i8[:,:] i8[:] -> i8")
-def find_stretches(data: Bytes, begins: Ints, ends: Ints, found: Ints, reached: Ints) -> Int:
+def find_stretches(data: Bytes, begins: Ints, ends: Ints, stretches: Ints, reached: Ints) -> Int:
     """Find the readable stretches of the ranges of `data` from `begins` to `ends`, without filler around them.
 
-    A row of `found` is a stretch: its range, where it begins, where it ends. `reached` is where the search goes on: its
-    range, its place in there (-1: the beginning), and the end of the run of characters that it is in (-1: none).
+    A row of `stretches` is a stretch: its range, where it begins, where it ends. `reached` is where the search goes on:
+    its range, its place in there (-1: the beginning), and the end of the run of characters that it is in (-1: none).
     Returns how many rows were filled: all if `reached[0]` is the number of ranges, else as many as there is room for.
     """
     count = np.int64(0)
@@ -90,23 +90,23 @@ def find_stretches(data: Bytes, begins: Ints, ends: Ints, found: Ints, reached: 
                 at = behind
             if last - first < SHORTEST:
                 continue
-            if count == found.shape[0]:
+            if count == stretches.shape[0]:
                 reached[1], reached[2] = first, run
                 return count
-            found[count, 0], found[count, 1], found[count, 2] = row, first, last
+            stretches[count, 0], stretches[count, 1], stretches[count, 2] = row, first, last
             count += 1
         reached[0], reached[1], reached[2] = row + 1, -1, -1
     return count
 
 
 @kernel("const u1[:] const i8[:,:] i4[:] u1[:] -> i8")
-def copy_stretches(data: Bytes, found: Ints, offsets: Offsets, out: Bytes) -> Int:
+def copy_stretches(data: Bytes, stretches: Ints, offsets: Offsets, out: Bytes) -> Int:
     """Copy the stretches one after the other into `out`, and where each begins into `offsets`. Returns their bytes."""
     at = np.int64(0)
     offsets[0] = 0
-    for i in range(found.shape[0]):
-        size = found[i, 2] - found[i, 1]
-        copy_bytes(out, at, data, found[i, 1], size)
+    for i in range(stretches.shape[0]):
+        size = stretches[i, 2] - stretches[i, 1]
+        copy_bytes(out, at, data, stretches[i, 1], size)
         at += size
         offsets[i + 1] = at
     return at

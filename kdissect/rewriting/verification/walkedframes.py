@@ -109,7 +109,7 @@ class WalkedFrames(Frames):
                     self.tally.add(What.TEXT, stretch, frame)
                 continue
             texts[piece.path] = text.decode("utf-8", "replace")
-            what = self._what(piece, texts)
+            what = self._kind_of(piece, texts)
             if piece.kind == "bytes" and what == What.TEXT:
                 for stretch in readable(text):
                     self.tally.add(what, stretch, frame)
@@ -117,7 +117,7 @@ class WalkedFrames(Frames):
                 self.tally.add(what, text, frame)
 
     @staticmethod
-    def _what(piece: Piece, texts: dict[str, str]) -> What:
+    def _kind_of(piece: Piece, texts: dict[str, str]) -> What:
         """The kind of a text, by the schema's line of its field; `texts` are those read before, by path."""
         item = piece.item
         if item is None or item.secret:

@@ -12,7 +12,7 @@ from kdissect.spark.stages.owners import owned
 class PlacedRows(Continued):
     """Rows of tables with what they lack of the four columns, which stand last."""
 
-    def shown(self, name: str, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    def resolve_rows(self, name: str, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
         """Unresolved rows as they are written, brokers by the names that are known now."""
         builder = self.books.builder
         table = builder.resolve(name, rows)

@@ -20,7 +20,7 @@ from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.engine.books import Books
 from kdissect.engine.pipeline import Rows
 from kdissect.kafka.exchanges.completion import Completion
-from kdissect.kafka.exchanges.detached import Detached, DetachedCompletion, detach, detachable, joined, sizes
+from kdissect.kafka.exchanges.detached import Detached, DetachedCompletion, detach, detachable, join_detached, sizes
 from kdissect.kafka.streams.dissector import Harvest
 from kdissect.kafka.streams.ledger import CarriedConnections, Ledger
 from kdissect.schema.apikeys import ApiKey
@@ -109,7 +109,7 @@ class Departures:
     def _cut(self) -> None:
         if not self._count:
             return
-        everything = joined(self._waiting)
+        everything = join_detached(self._waiting)
         ends = np.cumsum(everything.sizes)
         begin = 0
         while begin < len(ends):

@@ -229,7 +229,7 @@ class GatheredSegments:
     def alternate(self) -> None:
         """Rows of a block are its own."""
 
-    def rest(self) -> None:
+    def end_input(self) -> None:
         """Nothing: they are there as long as the capture."""
 
     def finish(self) -> None:

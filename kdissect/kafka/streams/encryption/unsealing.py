@@ -81,7 +81,7 @@ class Unsealer:
                 if self._tell is not None:
                     self._tell(number, int(connection.flow), plain)
                 size += plain.size
-            self._told(connection, number, session)
+            self._note_session(connection, number, session)
             if size >= CHUNK:
                 yield np.array(out, np.int64)
                 out, size = [], 0
@@ -92,7 +92,7 @@ class Unsealer:
         yield from session.feed(direction, data, arrival)
         yield from session.lose(direction, wire - len(data), arrival)
 
-    def _told(self, connection: Connection, number: int, session: Session) -> None:
+    def _note_session(self, connection: Connection, number: int, session: Session) -> None:
         """Writes the session's results into the ledger and the heap."""
         conn = number + self.ledger.base
         for direction, why, arrival in session.ended:

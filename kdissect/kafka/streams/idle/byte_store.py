@@ -28,11 +28,11 @@ IN_MEMORY = 32 << 20
 
 @kernel("i8[:] const u1[:] u1[:] i8[:] i8[:] u1[:] i8[:] b1[:]")
 def copy_from_window(
-    M: Words, b: Bytes, A: Bytes, at: Words, sizes: Words, target: Bytes, places: Words, found: Flags
+    M: Words, b: Bytes, A: Bytes, at: Words, sizes: Words, target: Bytes, places: Words, flags: Flags
 ) -> None:
-    """Copy `sizes[i]` bytes at logical offset `at[i]` to `target[places[i]:]`; `found`: whether the window had them."""
+    """Copy `sizes[i]` bytes at logical offset `at[i]` to `target[places[i]:]`; `flags`: whether the window had them."""
     for i in range(at.size):
-        found[i] = copy_out(M, b, A, at[i], sizes[i], target, places[i])
+        flags[i] = copy_out(M, b, A, at[i], sizes[i], target, places[i])
 
 
 @kernel("const u1[:] i8[:] i8[:] u1[:] i8[:]")
@@ -59,7 +59,7 @@ class ByteStore:
         self._holes: list[tuple[int, int]] = []
         """Places in the file that are free: place and size."""
 
-    def put(self, piece: Bytes) -> int:
+    def append(self, piece: Bytes) -> int:
         """Append bytes, at most `PIECE` and one payload more; the position of the first."""
         number = self._made
         self._made += 1

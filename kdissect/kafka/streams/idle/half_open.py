@@ -49,11 +49,11 @@ CACHED = 1 << 12
 
 
 @kernel("i8[:,:] i8[:] b1 i8[:] -> b1")
-def _all_known(segments: Words, order: Words, whole: bool, conn_of: Words) -> bool:
-    """Whether all segment rows that `order` names, `whole`: all there are, belong to connections on the heap."""
+def _all_known(segments: Words, order: Words, all_rows: bool, conn_of: Words) -> bool:
+    """Whether all segment rows that `order` names, `all_rows`: all there are, belong to connections on the heap."""
     least = np.int64(0)
     for i in range(order.size):
-        least = min(least, conn_of[segments[i if whole else order[i], FLOW] >> 1])
+        least = min(least, conn_of[segments[i if all_rows else order[i], FLOW] >> 1])
     return bool(least >= 0)
 
 
@@ -124,7 +124,7 @@ class HalfOpen:
         if stays.any():
             waits = np.repeat(stays, counts)
             rows = segments.take(order[waits], 0)
-            self._put(rows, counts[stays], state[stays], had[stays], spoke[stays], conn_of)
+            self._park(rows, counts[stays], state[stays], had[stays], spoke[stays], conn_of)
         later = order[apart]
         order = order[~(waits | apart)]
         if back is not None and len(back):
@@ -133,14 +133,14 @@ class HalfOpen:
         return segments, order, later
 
     def _may_wait(
-        self, segments: Words, order: Words, starts: Words, counts: Words, speaks: Flags, asked: Flags,
+        self, segments: Words, order: Words, starts: Words, counts: Words, speaks: Flags, candidates: Flags,
         find_requests: Callable[[Words], Flags],
     ) -> Flags:  # fmt: skip
-        """By flow, whether the payload of those `asked` may lie here; True for others."""
+        """By flow, whether the payload of those `candidates` may lie here; True for others."""
         may = np.ones(len(starts), np.bool_)
-        if asked.any():
-            rows = order[np.repeat(asked, counts) & speaks]
-            may[asked] = (segments[rows, LEN] <= MOST_BYTES) & ~find_requests(rows)
+        if candidates.any():
+            rows = order[np.repeat(candidates, counts) & speaks]
+            may[candidates] = (segments[rows, LEN] <= MOST_BYTES) & ~find_requests(rows)
         return may
 
     def _take_near(self, flows: Words, conn_of: Words) -> tuple[Words, Words]:
@@ -200,7 +200,7 @@ class HalfOpen:
             size, places = sizes[first:last], np.cumsum(sizes[first:last]) - sizes[first:last]
             piece, found = np.empty(int(size.sum()), np.uint8), np.zeros(last - first, np.bool_)
             copy_from_window(M, b, A, packets["at"][first:last].copy(), size, piece, places, found)
-            position = self._store.put(piece) if len(piece) else CUT
+            position = self._store.append(piece) if len(piece) else CUT
             lost = np.flatnonzero(~found)
             if len(lost):
                 self._store.drop(position + places[lost], size[lost])
@@ -278,12 +278,12 @@ class HalfOpen:
         ends = np.cumsum(rows[mine, LEN])
         for first, last in runs(ends // PIECE):
             begin = int(ends[first] - rows[mine[first], LEN])
-            position = self._store.put(stored[begin : int(ends[last - 1])].copy())
+            position = self._store.append(stored[begin : int(ends[last - 1])].copy())
             rows[mine[first:last], AT] = position + ends[first:last] - rows[mine[first:last], LEN] - begin
         flow = rows[:, FLOW] >> 1
         starts = np.flatnonzero(np.diff(flow, prepend=-1))
         none = np.zeros(len(starts), np.int64)
-        self._put(rows, np.diff(starts, append=len(flow)), none - 1, none, none, conn_of)
+        self._park(rows, np.diff(starts, append=len(flow)), none - 1, none, none, conn_of)
 
     def _chained(self, at: Words) -> tuple[npt.NDArray[Any], Words]:
         """These packets and all before them in their flows, flow by flow; their numbers."""
@@ -370,7 +370,7 @@ class HalfOpen:
             out[mine] = self._chunk(number)[name][at[mine] & CHUNK - 1]
         return out
 
-    def _put(self, rows: Words, counts: Words, state: Words, had: Words, spoke: Words, conn_of: Words) -> None:
+    def _park(self, rows: Words, counts: Words, state: Words, had: Words, spoke: Words, conn_of: Words) -> None:
         """Let segment rows wait, flow by flow: of each flow so many, and what is known of it."""
         n = len(rows)
         at = self._end + np.arange(n)

@@ -40,12 +40,12 @@ def _begins_with_request(M: Words, A: Bytes, sk: Skim, o: Int, n: Int) -> bool:
 
 
 @kernel("i8[:] const u1[:] u1[:] SKIM i8[:,:] i8[:] b1[:]")
-def find_requests(M: Words, b: Bytes, A: Bytes, sk: Skim, segments: Words, rows: Words, found: Flags) -> None:
-    """Whether the payloads of these rows of `segments` begin with a whole request, into `found`."""
+def find_requests(M: Words, b: Bytes, A: Bytes, sk: Skim, segments: Words, rows: Words, flags: Flags) -> None:
+    """Whether the payloads of these rows of `segments` begin with a whole request, into `flags`."""
     for i in range(rows.size):
         packet = segment_at(segments, rows[i])
         there = copy_out(M, b, A, packet.at, packet.len, A, SCRATCH)
-        found[i] = there and _begins_with_request(M, A, sk, SCRATCH, SCRATCH + packet.len)
+        flags[i] = there and _begins_with_request(M, A, sk, SCRATCH, SCRATCH + packet.len)
 
 
 @part
@@ -84,8 +84,8 @@ def _says_nothing(M: Words, b: Bytes, packet: Segment) -> bool:
 
 
 @kernel("i8[:] const u1[:] i8[:,:] b1[:]")
-def find_meaningless(M: Words, b: Bytes, segments: Words, found: Flags) -> None:
+def find_meaningless(M: Words, b: Bytes, segments: Words, flags: Flags) -> None:
     """Whether connections that consist of one packet each, these, are known to be nothing but their rows: the search
-    for frames (`resync`) would find none. Into `found`."""
-    for i in range(found.size):
-        found[i] = _says_nothing(M, b, segment_at(segments, i))
+    for frames (`resync`) would find none. Into `flags`."""
+    for i in range(flags.size):
+        flags[i] = _says_nothing(M, b, segment_at(segments, i))

@@ -107,7 +107,7 @@ class Parked:
         found: npt.NDArray[np.bool_] = read(self._lot_of, flows) > 0
         return found
 
-    def asked(self, flows: Words) -> Words:
+    def select_resting(self, flows: Words) -> Words:
         """The given flows whose connections rest, each once."""
         found: Words = np.unique(flows[self.holds(flows)])
         return found

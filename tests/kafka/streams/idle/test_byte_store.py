@@ -16,7 +16,7 @@ def test_bytes_come_back_by_position(monkeypatch: pytest.MonkeyPatch) -> None:
     """From memory and from the file, in any order."""
     monkeypatch.setattr("kdissect.kafka.streams.idle.byte_store.IN_MEMORY", 250)
     store = ByteStore()
-    at = np.array([store.put(piece(100, value)) for value in range(6)])
+    at = np.array([store.append(piece(100, value)) for value in range(6)])
     assert at.min() >= STORED
     asked = np.array([at[5] + 10, at[0], at[3] + 99])
     found = store.get(asked, np.array([20, 2, 1]))
@@ -27,10 +27,10 @@ def test_places_in_the_file_are_used_again(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("kdissect.kafka.streams.idle.byte_store.IN_MEMORY", 0)
     store = ByteStore()
     size = np.array([100])
-    first, second = store.put(piece(100, 1)), store.put(piece(100, 2))
+    first, second = store.append(piece(100, 1)), store.append(piece(100, 2))
     for value in range(50):
         store.drop(np.array([first]), size)
-        first = store.put(piece(100 - value, value))
+        first = store.append(piece(100 - value, value))
         size = np.array([100 - value])
         assert store.get(np.array([first, second]), np.array([1, 1])).tolist() == [value, 2]
     assert store._file_end <= 300
@@ -41,7 +41,7 @@ def test_places_in_the_file_are_used_again(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_piece_stays_while_any_of_its_bytes_is_needed() -> None:
     store = ByteStore()
-    at = store.put(np.arange(10, dtype=np.uint8))
+    at = store.append(np.arange(10, dtype=np.uint8))
     store.drop(np.array([at, at + 5]), np.array([5, 4]))
     assert store.get(np.array([at + 9]), np.array([1])).tolist() == [9]
     store.drop(np.array([at + 9]), np.array([1]))
