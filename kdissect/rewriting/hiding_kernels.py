@@ -25,12 +25,12 @@ from kdissect.net.tunnels import MAX_LAYERS, under_gre, under_mpls, under_ppp, u
 IPV4, IPV6, MAC = range(3)
 CODE, HIGH, LOW = range(3)
 ADDRESS_COLUMNS = 3
-"""Of a row of `known`, a known address: its code, and the address in two words. The lowest bits of a code are the kind
-of the address, above them is the number of its stand-in, from 1 on; 0: the address stays."""
+"""Of a row of `addresses`, a known address: its code, and the address in two words. The lowest bits of a code are the
+kind of the address, above them is the number of its stand-in, from 1 on; 0: the address stays."""
 KIND_BITS = 2
 ONE = 1 << KIND_BITS
 USED = 3
-"""state[USED]: how many rows of `known` are used; state[kind]: how many addresses of a kind have a stand-in."""
+"""state[USED]: how many rows of `addresses` are used; state[kind]: how many addresses of a kind have a stand-in."""
 EXPERIMENT = 0x88B5
 """IEEE 802's local experimental ethertype: what blanked packets say they carry."""
 NO_OPERATION = 1
