@@ -6,7 +6,7 @@ blames the broker for a network that became slow. So the floor falls at once, an
 
 - A handshake's acknowledgement is the first floor (RFC 9293, section 3.5). Without one it is an acknowledgement without
   bytes that came within LOCAL_NS. As an upper bound, it is the second of two within FRESH_NS that agree, or any that
-  took longer than PROOF_NS. After RUN more samples the least that was fresh, or the next lower one, is no bound any more.
+  took longer than PROOF_NS. After RUN more samples the least that was fresh, or the next lower one, is a bound no more.
 - A sample is the time from the newest segment that is acknowledged to its acknowledgement. None where a segment that
   is acknowledged was sent twice (Karn; RFC 6298, section 3), nor for an acknowledgement inside a segment, nor a lower
   one where the acknowledgement echoes the timestamp of a copy that was not captured (RFC 3522). Of a SYN that was sent
