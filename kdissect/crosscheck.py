@@ -100,7 +100,7 @@ def crosscheck(path: str | Path, exchanges: pa.Table, ports: Iterable[int]) -> C
 
     Raises UsageError where pyshark or tshark is missing, or tshark cannot read the file.
     """
-    messages, trouble, version = _shown(Path(path), sorted(set(ports)))
+    messages, trouble, version = _read_with_tshark(Path(path), sorted(set(ports)))
     rows = exchanges.to_pylist()
     out = Crosscheck(version)
     ids = Counter((row["connection_id"], row["correlation_id"]) for row in rows)
@@ -160,7 +160,7 @@ def _pairs(
         out.differences += [Difference("pair", "tshark", frame, key, version, number, known)] * n
 
 
-def _shown(path: Path, ports: Sequence[int]) -> tuple[list[Seen], set[int], str]:
+def _read_with_tshark(path: Path, ports: Sequence[int]) -> tuple[list[Seen], set[int], str]:
     """Messages that tshark shows whole, the frames in which it gave up on something, and its version."""
     if shutil.which("tshark") is None:
         raise UsageError("crosscheck needs tshark on the PATH: apt install tshark")

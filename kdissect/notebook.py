@@ -58,7 +58,7 @@ def heat_map(exchanges: Any, column: str = "latency_ms", every: float | None = N
     table = _arrow(exchanges)
     if column not in table.column_names:
         raise UsageError(f"there is no column {column!r} in this table")
-    begun, values = _begun(table), reals(table, column)
+    begun, values = _begin_instants(table), reals(table, column)
     seen = (begun != NULL_TIME) & (values > 0)
     width = _width(begun[seen], every)
     bands = np.floor(np.log10(values[seen]) * DECADE).astype(np.int64)
@@ -95,7 +95,7 @@ def quantiles(
     Raises UsageError for an unknown grouping.
     """
     table = _arrow(exchanges)
-    begun = _begun(table)
+    begun = _begin_instants(table)
     seconds = _width(begun[begun != NULL_TIME], every) / SECOND
     figures = latency(table, by=[by], every=seconds)
     name = DIMENSIONS[by]
@@ -280,7 +280,7 @@ def throughput(exchanges: Any, by: str = "api", every: float | None = None) -> C
     """Bytes per second of requests and of responses over time, stacked by `by` (as in `quantiles`), counted at the
     request's begin."""
     table = _arrow(exchanges)
-    begun = _begun(table)
+    begun = _begin_instants(table)
     seconds = _width(begun[begun != NULL_TIME], every) / SECOND
     figures = latency(table, by=[by], every=seconds)
     rows: list[dict[str, Any]] = []
@@ -321,7 +321,7 @@ def _arrow(table: Any) -> pa.Table:
     return arrow.cast(pa.schema(plain))
 
 
-def _begun(table: pa.Table) -> npt.NDArray[np.int64]:
+def _begin_instants(table: pa.Table) -> npt.NDArray[np.int64]:
     """When each row began, microseconds: the request, or the response where the request was not captured."""
     if "request_first_at" not in table.column_names:
         return times(table, "requested_at")

@@ -40,14 +40,14 @@ class Stages:
     ) -> None:
         self.slow = slow
         self._asked, self._waiting, self._topics = asked, waiting, topics
-        self.any = self._made()
+        self.any = self._new_stage()
         """What was asked for, and what is read for it: the same for every cluster."""
         self._stages: dict[str | None, Stage] = {}
         self._ended = False
         self._learns = False
         self._vocabulary: Coder | None = None
 
-    def _made(self) -> Stage:
+    def _new_stage(self) -> Stage:
         return Stage(self._asked, self.slow, self._waiting, self._topics)
 
     @property
@@ -151,10 +151,10 @@ class Stages:
     def finish(self) -> Tables:
         """The rows that were held back, and the sessions that are open."""
         return _together([self._of(cluster, stage.finish()) for cluster, stage in self._stages.items()]) or dict(
-            self._made().finish()
+            self._new_stage().finish()
         )
 
-    def whole(self, tables: Mapping[str, pa.Table], messages: Messages | None = None) -> dict[str, pa.Table]:
+    def analyse_tables(self, tables: Mapping[str, pa.Table], messages: Messages | None = None) -> dict[str, pa.Table]:
         """All at once: the tables given, with the analysis' columns filled in, and those which it adds.
 
         `tables`: whole and resolved, those that `tables` names (and any others, given back as they are).
@@ -194,7 +194,7 @@ class Stages:
 
             if not needs.delivers:
                 first = FirstRows()
-                first.take(out)
+                first.add_rows(out)
                 first.add("connections", out["connections"])
                 out["deliveries"] = first.deliveries()
             evidence = {name: of_topics(table, self._topics) for name, table in out.items()}
@@ -211,7 +211,7 @@ class Stages:
 
     def _stage(self, cluster: str | None) -> Stage:
         if cluster not in self._stages:
-            stage = self._made()
+            stage = self._new_stage()
             if self._ended:
                 stage.findings_end()
             if self._vocabulary is not None:

@@ -256,7 +256,7 @@ class Stage:
             if (offered := tables.get("api_versions")) is not None:
                 self._tracker.learn(sharded_brokers(offered))
             hidden = isinstance(tables["fetches"], Codes)
-            kept = None if self._holder is None else self._holder.kept
+            kept = None if self._holder is None else self._holder.held_back
             found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark, aside, kept)
             out["fetches"], out["fetch_partitions"] = found.fetches, found.partitions
             out["fetch_sessions"], out["session_partitions"] = found.sessions, found.stays
@@ -281,7 +281,7 @@ class Stage:
             apart = isinstance(sent, Codes) and not sent.num_rows
             out["exchanges"] = self._exchange_holds(whole(tables["exchanges"]), messages, told, last, apart)
         if self.shares:
-            if given := named(messages):
+            if given := messages_by_name(messages):
                 from kdissect.analysis.sessions.shares import uses
 
                 self._uses.append(uses(whole(tables["exchanges"]), given))
@@ -338,7 +338,7 @@ class Stage:
         given = {key: whole(table) for key, table in messages.items()}
         queue = self._exchanges
         if new.num_rows:
-            codes, waits = exchange_holds(new, named(given), self._throttled)
+            codes, waits = exchange_holds(new, messages_by_name(given), self._throttled)
             api = ints(new, "api_key")
             waits_for = tuple(np.flatnonzero(api == key) for key in TOLD_ELSEWHERE)
             if ACKS_KEY in new.column_names:
@@ -362,7 +362,7 @@ class Stage:
         if sum(len(block.codes) - block.left for block in queue) > HELD_ROWS:
             parts = [block.split() for block in queue]
             queue.clear()
-            queue.append(_Held.joined([rest for _, rest in parts]))
+            queue.append(_Held.join_blocks([rest for _, rest in parts]))
             done += [settled.table_with(hold_columns) for settled, _ in parts]
         if not done:
             return with_columns(new.slice(0, 0), hold_columns(np.zeros(0, np.int8), no_waits(np.zeros(0))))
@@ -390,7 +390,7 @@ class _Held:
         return sum(map(len, self.waiting))
 
     @classmethod
-    def joined(cls, blocks: Sequence[_Held]) -> _Held:
+    def join_blocks(cls, blocks: Sequence[_Held]) -> _Held:
         """Blocks of rows as one."""
         table = blocks[0].table
         for block in blocks[1:]:
@@ -477,7 +477,7 @@ NAMES = {
 }
 
 
-def named(messages: Messages) -> dict[tuple[str, str], pa.Table]:
+def messages_by_name(messages: Messages) -> dict[tuple[str, str], pa.Table]:
     """Messages by API name and "request" or "response", as a notebook has them."""
     return {
         (NAMES[key], ("request", "response")[side]): whole(table)

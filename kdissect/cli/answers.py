@@ -79,9 +79,9 @@ def print_table(
 ) -> None:  # fmt: skip
     """Print a table, or write it to a file: in the contract's order where the input is `small`, as read otherwise.
 
-    Some columns cost more than others and are computed where they are `named`. `reveal`: keys, values and headers of
-    records are shown. `growing`: rows are written as soon as they are known, as a capture is followed. `sort`, `limit`:
-    as in `ordering`.
+    Some columns cost more than others and are computed where the caller named columns (`by_name`). `reveal`: keys,
+    values and headers of records are shown. `growing`: rows are written as soon as they are known, as a capture is
+    followed. `sort`, `limit`: as in `ordering`.
     """
     import pyarrow as pa
 

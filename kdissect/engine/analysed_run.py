@@ -144,7 +144,7 @@ class AnalysedRun:
         self.clock.at(timings.TABLES)
         made = pieces.tables()
         self.clock.at(timings.ANALYSIS)
-        tables = self.stage.whole({**made, **at_the_end}, pieces.messages())
+        tables = self.stage.analyse_tables({**made, **at_the_end}, pieces.messages())
         self.clock.at(timings.REST)
         return {name: _pieces_of(tables, name) for name in self.asked}
 

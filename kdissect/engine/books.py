@@ -20,7 +20,7 @@ from kdissect.kafka.streams.ledger import Ledger
 from kdissect.problems import Kind as ProblemKind
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.host_names import HostNames
-from kdissect.tables.projection import gathered, only_gathered, wanted
+from kdissect.tables.projection import gathered, message_paths, only_gathered
 from kdissect.tables.selection import topic_paths
 from kdissect.tables.topics import REPLICATED
 from kdissect.tcp.layout import NULL
@@ -60,7 +60,7 @@ class Books:
     ) -> Decoder:  # fmt: skip
         """The decoder for these columns of tables, the columns `gathering` and the other messages that are wanted."""
         found: dict[Kind, frozenset[str] | None] = dict(gathered(gathering or {}))
-        for message, paths in wanted(columns, columns).items():
+        for message, paths in message_paths(columns, columns).items():
             found[message] = (found.get(message) or frozenset()) | paths
         others: set[Kind] = set()
         for message, paths in beside.items():

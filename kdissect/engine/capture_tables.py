@@ -346,7 +346,7 @@ class CaptureTables:
     ) -> Settings:
         """The settings, with what the columns asked for by name and the filters say of record batches. Where rows of
         topics alone are wanted, the filter does what the selection would."""
-        reading = self._settings.reading.asked(wanted_columns, filters, reveal)
+        reading = self._settings.reading.with_columns(wanted_columns, filters, reveal)
         wish = self._settings.selection
         if wish is not None and wish.topics and all(name in BY_TOPIC for name in wanted_columns):
             wish = wish.without_topics() or None

@@ -161,7 +161,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         return here if not whole else here.unionAll(whole_files(self.spark, plan, whole))
 
     @cached_property
-    def _joined(self) -> Plan:
+    def _plan_with_common(self) -> Plan:
         """The plan, with what its captures have in common."""
         return with_common(self.plan, by_spark(self.spark)).plan
 
@@ -172,7 +172,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
         bucketed = self._index().repartition(len(self.plan.labels), "bucket")
         ordered = bucketed.sortWithinPartitions("capture", "file", "chunk")
-        decoded = ordered.mapInArrow(partial(_decode, plan=self._joined), spark_schema(STAGED))
+        decoded = ordered.mapInArrow(partial(_decode, plan=self._plan_with_common), spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
 
     @cached_property
@@ -184,7 +184,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         if not count:
             return None
         sent = self._followed.where(f"table = '{UNIT}'").repartition(min(count, len(self.plan.labels)), "broker")
-        decoded = sent.mapInArrow(partial(_decode_units, plan=self._joined), spark_schema(STAGED))
+        decoded = sent.mapInArrow(partial(_decode_units, plan=self._plan_with_common), spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
 
     @cached_property
@@ -199,7 +199,7 @@ class Dataset(Mapping[str, "DataFrame"]):
     @cached_property
     def _outcome(self) -> Outcome:
         notes = self._told + ([] if self._units is None else notes_of(self._units))
-        outcome = put_together(self._joined, notes)
+        outcome = put_together(self._plan_with_common, notes)
         if self._strict and outcome.errors:
             raise CaptureUnreadable(outcome.errors[0])
         return outcome
@@ -270,7 +270,7 @@ class Dataset(Mapping[str, "DataFrame"]):
                 of_others = lit(False) if len(clusters) == 1 else rows["broker"] != (cluster or "")
                 rows = rows.where(of_others | (rows["at"] < before))
         quality = self._outcome.tables.get("capture_quality")
-        find = partial(analysing.find, plan=self.plan, names=self.names, quality=quality, clusters=clusters)
+        find = partial(analysing.find_findings, plan=self.plan, names=self.names, quality=quality, clusters=clusters)
         rows = rows.repartition(1) if len(clusters) == 1 else rows.repartition(len(clusters), "broker")
         found = rows.sortWithinPartitions("broker").mapInArrow(find, spark_schema(STAGED)).repartition(1)
         conclude = partial(analysing.conclude, plan=self.plan)
@@ -371,12 +371,12 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def small(self, name: str) -> DataFrame:
         """Rows that the driver has made: all of a small table, of `problems` those about captures themselves."""
-        schema, table = self._schema(name), self.known(name)
+        schema, table = self._schema(name), self.collect_small(name)
         if not table.num_rows:
             return self.spark.createDataFrame([], spark_schema(schema))
         return self.spark.createDataFrame(table, spark_schema(schema))
 
-    def known(self, name: str) -> pa.Table:
+    def collect_small(self, name: str) -> pa.Table:
         """What `small` gives, on the driver."""
         table = self._outcome.tables[name]
         if name == "problems" and self.remarks:

@@ -64,7 +64,7 @@ class HadoopFiles:
             return []
         return [str(status.getPath().getName()) for status in files.listStatus(made)]
 
-    def listed(self, path: str, deep: bool) -> list[Listed]:
+    def list_files(self, path: str, deep: bool) -> list[Listed]:
         """The file of this name, or the files in a folder, with `deep` those in folders below it too; hidden ones left
         out; none for a path that is not there. The time is linear in files.
         """

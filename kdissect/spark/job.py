@@ -21,7 +21,7 @@ from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, 
 from kdissect.spark.dataset import Dataset
 from kdissect.spark.keep.incremental import KeptDataset
 from kdissect.spark.partition_numbers import labels
-from kdissect.spark.source.remote_captures import parted, remote_sources
+from kdissect.spark.source.remote_captures import remote_sources, split_local
 from kdissect.spark.stages.plan import Plan, Source, source_of
 from kdissect.spark.whole_dataset import WholeDataset
 from kdissect.tables.declaration import SCHEMAS, columns_of
@@ -181,11 +181,11 @@ def prepare(
         nanoseconds(start),
         nanoseconds(end),
         keylog=keys,
-        reading=Reading(verify=verify).asked(asked, {}, reveal),
+        reading=Reading(verify=verify).with_columns(asked, {}, reveal),
         hosts=read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts),
     )
-    near, far = parted(paths)
-    captures, refused = ([], []) if near is None else _opened(near, strict)
+    near, far = split_local(paths)
+    captures, refused = ([], []) if near is None else _open_captures(near, strict)
     for capture in captures:
         if not all(member.regular for member in capture.members):
             raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
@@ -195,7 +195,7 @@ def prepare(
     return Job(sources, columns, settings, strict, refused)
 
 
-def _opened(paths: Named | Sequence[Named], strict: bool) -> tuple[list[CaptureSet], list[tuple[str, str]]]:
+def _open_captures(paths: Named | Sequence[Named], strict: bool) -> tuple[list[CaptureSet], list[tuple[str, str]]]:
     """Capture sets, and files that were named by themselves, among others, and cannot be read as captures: (name, why).
 
     Where `strict`, and where nothing else was named, these are errors; so is whatever is not there.

@@ -140,7 +140,7 @@ class Places:
         if "connection_id" in names:
             ids = table["connection_id"]
         elif EXCHANGE_KEYS[0] in names:
-            return self._known(ints(table, EXCHANGE_KEYS[0]).view(np.uint64))
+            return self._number_brokers(ints(table, EXCHANGE_KEYS[0]).view(np.uint64))
         elif "exchange_id" in names:
             ids = table["exchange_id"]
         elif "first_exchange_id" in names:
@@ -149,9 +149,9 @@ class Places:
             ids = _first(table["connections"])
         else:
             return None
-        return np.where(np.asarray(ids.is_valid()), self._known(_connections(ids)), -1)
+        return np.where(np.asarray(ids.is_valid()), self._number_brokers(_connections(ids)), -1)
 
-    def _known(self, found: npt.NDArray[np.uint64]) -> Words:
+    def _number_brokers(self, found: npt.NDArray[np.uint64]) -> Words:
         """For each connection the number of its broker, -1 unknown."""
         if not len(self.ids):
             return np.full(len(found), -1, np.int64)

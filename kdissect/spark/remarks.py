@@ -14,7 +14,7 @@ import pyarrow as pa
 from kdissect.analysis.findings.evidence import instant
 from kdissect.analysis.findings.phrases import many
 from kdissect.problems import Kind
-from kdissect.spark.cells.table_cells import opened
+from kdissect.spark.cells.table_cells import read_cell
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.plan import ENDS
 from kdissect.tables.declaration import SCHEMAS
@@ -61,7 +61,7 @@ def _ends(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.R
     """Staged rows of `connections` to these columns of theirs."""
     for batch in batches:
         for data in batch.column("data"):
-            table = opened(data.as_py())
+            table = read_cell(data.as_py())
             columns = [table[field.name].cast(field.type).combine_chunks() for field in schema]
             yield from pa.table(columns, schema=schema.remove_metadata()).to_batches()
 

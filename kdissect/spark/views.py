@@ -92,7 +92,7 @@ def views(
     from pyspark.errors import AnalysisException
 
     there: set[str] = set()
-    for name in _named(spark, tables):
+    for name in _list_tables(spark, tables):
         try:
             if isinstance(tables, Mapping):
                 frame = tables[name]
@@ -114,7 +114,7 @@ def views(
     return made
 
 
-def _named(spark: SparkSession, tables: str | os.PathLike[str] | Mapping[str, DataFrame] | None) -> list[str]:
+def _list_tables(spark: SparkSession, tables: str | os.PathLike[str] | Mapping[str, DataFrame] | None) -> list[str]:
     """Tables that may be there, in the declaration's order: those of a mapping, or of a folder that it can list
     (Spark writes a traceback for a folder that is not there); else all."""
     if tables is None or (not isinstance(tables, Mapping) and getattr(spark, "_jvm", None) is None):

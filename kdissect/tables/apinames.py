@@ -30,15 +30,15 @@ def error_text(code: int) -> str:
 
 def api_column(keys: npt.NDArray[Any]) -> pa.Array:
     """Names of API keys, null for -1 (unknown)."""
-    return _named(np.asarray(keys), -1, api_name)
+    return _name_codes(np.asarray(keys), -1, api_name)
 
 
 def error_column(codes: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> pa.Array:
     """Names of error codes, null for 0 (none) and where not `present`."""
-    return _named(np.where(present, codes, 0), 0, error_text)
+    return _name_codes(np.where(present, codes, 0), 0, error_text)
 
 
-def _named(codes: npt.NDArray[Any], null: int, name: Any) -> pa.Array:
+def _name_codes(codes: npt.NDArray[Any], null: int, name: Any) -> pa.Array:
     if not len(codes):
         return pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([], pa.string()))
     inside = np.clip(codes, LEAST, MOST).astype(np.int32)  # both are int16 on the wire

@@ -66,9 +66,9 @@ API_VERSIONS = 18
 CODED = pa.dictionary(pa.int32(), TEXT)
 
 
-def wanted() -> dict[tuple[int, int], set[str]]:
+def claim_paths() -> dict[tuple[int, int], set[str]]:
     """The message paths that claims, and what joins them to clusters, are read from."""
-    paths = clusters.wanted()
+    paths = clusters.cluster_paths()
     paths[API_VERSIONS, 0] = {"node_id"}
     for key, side, levels, *names in SOURCES:
         steps = levels.split("/") if levels else []
@@ -288,7 +288,7 @@ class Brokers:
         texts = column.dictionary
         names = _looked_up(texts, self._claimed_names(), behind_separator(texts))
         if self.given is not None:
-            self.given.update(_given(texts, names))
+            self.given.update(_pair_names(texts, names))
         return _renamed(column, names)
 
     def resolve_clusters(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -306,7 +306,7 @@ class Brokers:
         known = {**clusters, **{text: self.cluster_named(text) for text in whole}}
         found = _looked_up(texts, known, pc.if_else(unresolved, None, texts))
         if self.given is not None:
-            self.given_clusters.update(_given(texts, found))
+            self.given_clusters.update(_pair_names(texts, found))
         return _renamed(column, found)
 
     def cluster_named(self, text: str | None) -> str | None:
@@ -328,7 +328,7 @@ def _looked_up(texts: pa.Array, known: Mapping[str, str | None], otherwise: pa.A
     return pc.coalesce(pa.array(list(known.values()), TEXT).take(places), otherwise)
 
 
-def _given(texts: pa.Array, names: pa.Array) -> Iterator[tuple[str, Any]]:
+def _pair_names(texts: pa.Array, names: pa.Array) -> Iterator[tuple[str, Any]]:
     """The unresolved ones of texts, each with the name that it was given."""
     pairs = zip(texts.to_pylist(), names.to_pylist(), strict=True)
     return ((text, name) for text, name in pairs if text and SEPARATOR in text)

@@ -44,7 +44,7 @@ from kdissect.tables.host_names import HostNames
 from kdissect.tables.identity import SEPARATOR, Directory, written_out
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.order import order, sort_columns
-from kdissect.tables.projection import wanted
+from kdissect.tables.projection import message_paths
 from kdissect.tables.recording import Reading, Recorder
 from kdissect.tables.registered import BLOCK_MAKERS
 from kdissect.tables.table_block import READ_ASIDE, Block, assemble
@@ -131,7 +131,7 @@ class TableBuilder:
     @property
     def wanted(self) -> dict[tuple[int, int], frozenset[str]]:
         """The message paths to decode: (API key, side: 0 request, 1 response) -> dotted snake_case paths."""
-        return wanted(self.columns, self.columns)
+        return message_paths(self.columns, self.columns)
 
     def block(self, completed: Completed) -> Block:
         """The block that `feed` and `recordsets` work on: make it once where both are used."""

@@ -48,7 +48,7 @@ LATEST = np.iinfo(np.int32).max - 1
 SEVERAL = -1
 
 
-def wanted() -> dict[tuple[int, int], set[str]]:
+def client_paths() -> dict[tuple[int, int], set[str]]:
     """The message paths that clients are known by."""
     paths: dict[tuple[int, int], set[str]] = {
         (API_VERSIONS, 0): {"client_software_name", "client_software_version"},
@@ -59,7 +59,7 @@ def wanted() -> dict[tuple[int, int], set[str]]:
     return paths
 
 
-def told(rows: Int64s, texts: Mapping[int, str]) -> pa.Array:
+def pick_texts(rows: Int64s, texts: Mapping[int, str]) -> pa.Array:
     """What few connections tell, by their row, for these rows."""
     return pa.array([texts.get(row) for row in rows.tolist()] if texts else [None] * len(rows), TEXT)
 
@@ -96,7 +96,7 @@ class Firsts:
         present = np.asarray(encoded.is_valid())
         if present.any():
             codes = np.array([*values, -1], np.int32)[numbers(encoded.indices, -1)]
-            self.put(conn[present], ordinal[present], codes[present], size)
+            self.note_codes(conn[present], ordinal[present], codes[present], size)
 
     def fresh(self, conn: npt.NDArray[Any], ordinal: npt.NDArray[Any], codes: npt.NDArray[Any], size: int) -> Int64s:
         """The messages, with these codes of texts (negative: nothing), that may tell something else than is known.
@@ -106,7 +106,7 @@ class Firsts:
         where, told = (np.require(one, np.int32, ["C", "A"]) for one in (conn, codes))
         return found[: _fresh(where, np.require(ordinal, np.int64, ["C", "A"]), told, self.ordinal, found)]
 
-    def put(self, conn: npt.NDArray[Any], ordinal: Int64s, codes: npt.NDArray[np.int32], size: int) -> None:
+    def note_codes(self, conn: npt.NDArray[Any], ordinal: Int64s, codes: npt.NDArray[np.int32], size: int) -> None:
         """As `note`, with codes."""
         if len(self.ordinal) < size:
             self.ordinal, self.code = (grown(column, size) for column in (self.ordinal, self.code))
@@ -125,7 +125,7 @@ class Firsts:
         told = np.flatnonzero(other.ordinal).astype(np.int64)
         if len(told):
             codes = np.array([self.texts.code(text) for text in other.texts.texts], np.int32)[other.code[told]]
-            self.put(told + first, other.ordinal[told].astype(np.int64) - 1, codes, int(told[-1]) + first + 1)
+            self.note_codes(told + first, other.ordinal[told].astype(np.int64) - 1, codes, int(told[-1]) + first + 1)
 
     def codes(self, rows: Int64s) -> npt.NDArray[np.int32]:
         """The codes of these connections' texts, -1 where there is none."""

@@ -60,7 +60,7 @@ UNJOINED = frozenset({ZERO_ID, METADATA_TOPIC_ID})
 """Topic ids that every cluster has."""
 
 
-def wanted() -> dict[tuple[int, int], set[str]]:
+def cluster_paths() -> dict[tuple[int, int], set[str]]:
     """The message paths that clusters are known by, besides those of `Brokers.claims`."""
     paths: dict[tuple[int, int], set[str]] = {kind: {"cluster_id"} for kind in SOURCES}
     for key, side, topics in TOPICS:
@@ -194,13 +194,13 @@ class Clusters:
         found: dict[str, str] = {}
         doubtful: set[str] = set()
         for known in (self.ids, self.expected):
-            fresh = _take(known, found, doubtful) + _take(listed, found, doubtful)
+            fresh = _assign_clusters(known, found, doubtful) + _assign_clusters(listed, found, doubtful)
             while fresh:
                 told: dict[str, set[str]] = {}
                 for address in fresh:
                     for other in links.get(address, ()):
                         told.setdefault(other, set()).add(found[address])
-                fresh = _take(told, found, doubtful) or self._by_topics(found, doubtful)
+                fresh = _assign_clusters(told, found, doubtful) or self._by_topics(found, doubtful)
         return found
 
     def _by_topics(self, found: dict[str, str], doubtful: set[str]) -> list[str]:
@@ -221,7 +221,7 @@ class Clusters:
             address: set[str]().union(*(clusters_of.get(topic_id, ()) for topic_id in self.topic_ids[address]))
             for address in open_addresses
         }
-        return _take({address: clusters for address, clusters in told.items() if clusters}, found, doubtful)
+        return _assign_clusters({address: clusters for address, clusters in told.items() if clusters}, found, doubtful)
 
 
 def _distinct_pairs(places: Int64s, topic_ids: pa.Array) -> Iterator[tuple[int, str]]:
@@ -233,7 +233,7 @@ def _distinct_pairs(places: Int64s, topic_ids: pa.Array) -> Iterator[tuple[int, 
         yield place, words[word]
 
 
-def _take(told: Mapping[str, set[str]], found: dict[str, str], doubtful: set[str]) -> list[str]:
+def _assign_clusters(told: Mapping[str, set[str]], found: dict[str, str], doubtful: set[str]) -> list[str]:
     """Give addresses the one cluster that is told of them. Returns those that are new."""
     fresh = []
     for address, clusters in told.items():

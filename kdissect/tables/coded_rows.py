@@ -105,8 +105,8 @@ class _Named:
     partitions of topic j [begin[j], ...[j + 1])."""
 
     def __init__(self, messages: Level, topics: Topics, outer: str, inner: str, names: tuple[str, str]) -> None:
-        self.topic_begin, self.topics = _listed(messages, outer)
-        self.begin, self.partitions = _listed(self.topics, inner)
+        self.topic_begin, self.topics = _list_elements(messages, outer)
+        self.begin, self.partitions = _list_elements(self.topics, inner)
         self.code = topics.of(self.topics, *names)
 
     def placed(self, rows: Int64s) -> tuple[Int64s, Int64s]:
@@ -116,7 +116,7 @@ class _Named:
         return row, topic
 
 
-def _listed(level: Level, path: str) -> tuple[Int64s, Level]:
+def _list_elements(level: Level, path: str) -> tuple[Int64s, Level]:
     """Where the elements of the lists at a path begin, and they themselves, which know nothing of what is above."""
     found = level.get(path)
     if found is None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.kafka.completed import END_REASONS, NETWORK_KINDS, NULL_TIME
-from kdissect.tables.clients import NEVER, Clients, told
+from kdissect.tables.clients import NEVER, Clients, pick_texts
 from kdissect.tables.declaration.model import MS, PLACES
 from kdissect.tables.identity import ConnectionEnds, Directory, connection_ids, dictionary
 from kdissect.tables.nest import Int64s, optional
@@ -102,9 +102,9 @@ def columns(directory: Directory, clients: Clients, rows: Int64s, sights: Sights
         "client_software_version": lambda: clients.version.column(rows),
         "group_id": lambda: clients.groups(rows, table.capture[rows], address_codes(), client_id),
         "sasl_mechanism": lambda: clients.mechanism.column(rows, table.sasl_mechanism),
-        "principal": lambda: told(rows, table.principal),
+        "principal": lambda: pick_texts(rows, table.principal),
         "tls": lambda: dictionary(table.tls[rows], table.protocols),
-        "sni": lambda: told(rows, table.sni),
+        "sni": lambda: pick_texts(rows, table.sni),
         "packets": lambda: count(table.packets[rows]),
         "bytes": lambda: count(table.bytes[rows]),
         "retransmitted_bytes": lambda: count(table.retransmitted_bytes[rows]),

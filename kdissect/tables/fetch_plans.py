@@ -132,7 +132,7 @@ def _tagged(field: Field) -> Versions:
     return NONE if field.tag is None else field.tagged
 
 
-def _listed(
+def _find_partitions(
     fields: tuple[Field, ...], version: int, name: str = "topic", partitions: str = "partitions"
 ) -> tuple[bool, _Fixed] | None:
     """Whether topics are named by id, and their partitions; None where they are other than what is known. `name`,
@@ -154,7 +154,7 @@ def _asking(fields: tuple[Field, ...], version: int, flexible: bool) -> dict[str
     gone, rack = "forgotten_topics_data" in rest, "rack_id" in rest
     if rest != ["topics", *["forgotten_topics_data"] * gone, *["rack_id"] * rack]:
         return None
-    found = _listed(head.rest[0][1].fields, version)
+    found = _find_partitions(head.rest[0][1].fields, version)
     if found is None or found[1].rest:
         return None
     by_id, partition = found
@@ -182,7 +182,9 @@ def _numbers_of_topics(fields: tuple[Field, ...], version: int, by_id: bool) -> 
 
 def _giving(fields: tuple[Field, ...], version: int, flexible: bool) -> dict[str, int] | None:
     head = _Fixed.of(fields, version)
-    found = _listed(head.rest[0][1].fields, version) if [name for name, _ in head.rest] == ["responses"] else None
+    found = (
+        _find_partitions(head.rest[0][1].fields, version) if [name for name, _ in head.rest] == ["responses"] else None
+    )
     if found is None:
         return None
     by_id, partition = found
@@ -222,7 +224,7 @@ def _sending(fields: tuple[Field, ...], version: int, flexible: bool) -> dict[st
         rest, listed = after.rest, after.size
     if [name for name, _ in rest] != ["topic_data"]:
         return found
-    topics = _listed(rest[0][1].fields, version, "name", "partition_data")
+    topics = _find_partitions(rest[0][1].fields, version, "name", "partition_data")
     if topics is None or [name for name, _ in topics[1].rest] != ["records"] or "index" not in topics[1].at:
         return found
     by_id, partition = topics
@@ -234,7 +236,7 @@ def _sent(fields: tuple[Field, ...], version: int, flexible: bool) -> dict[str, 
     if head.rest[:1] == [] or head.rest[0][0] != "responses":
         return None
     tail = _Fixed.of(tuple(field for _, field in head.rest[1:]), version)
-    found = _listed(head.rest[0][1].fields, version, "name", "partition_responses")
+    found = _find_partitions(head.rest[0][1].fields, version, "name", "partition_responses")
     if found is None or tail.rest:
         return None
     by_id, partition = found

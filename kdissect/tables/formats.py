@@ -118,7 +118,7 @@ DIFFERENCES = "DELTA_BINARY_PACKED"
 takes for the numbers themselves, and a tenth of their size. Spark 3.3, DuckDB, pandas and polars read it."""
 
 
-def aside(path: Path, process: int) -> Path:
+def part_path(path: Path, process: int) -> Path:
     """Where a process writes what becomes this file when it is whole."""
     return path.with_name(f".{path.name}.{process}.part")
 
@@ -133,7 +133,7 @@ class ParquetFile:
         self.path = path
         self.schema = schema
         self.rows = 0
-        self._aside = aside(path, os.getpid())
+        self._aside = part_path(path, os.getpid())
         self._coded = schema
         self._sink = pa.OSFile(os.fsencode(self._aside), "wb")  # Arrow makes UTF-8 of paths, which not all of them are
         self._writer: pa.parquet.ParquetWriter | None = None

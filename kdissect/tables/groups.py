@@ -117,7 +117,7 @@ ELEMENT_FIELDS: dict[int, tuple[str, ...]] = {
 """Fields of the elements of `Event.each`."""
 
 
-def wanted() -> dict[tuple[int, int], set[str]]:
+def group_paths() -> dict[tuple[int, int], set[str]]:
     """The message paths that group events are read from."""
     paths: dict[tuple[int, int], set[str]] = {}
     for event in EVENTS:

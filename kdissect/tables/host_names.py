@@ -87,12 +87,12 @@ def _kubernetes(path: Path, text: str) -> Iterator[tuple[str, str]]:
     for one in by_kind["Service"]:
         namespace, name = _key(one)
         for address in {_part(one, "spec", "clusterIP"): None, **dict.fromkeys(_list(one, "spec", "clusterIPs"))}:
-            yield from _named(address, f"{name}.{namespace}.svc")
+            yield from _pair_address(address, f"{name}.{namespace}.svc")
     for one in by_kind["Endpoints"]:  # of pods that the list does not have
         namespace, name = _key(one)
         for address in _addresses(one):
             pod = _part(address, "targetRef", "name")
-            yield from _named(
+            yield from _pair_address(
                 _part(address, "ip"), f"{pod}.{name}.{namespace}.svc" if pod else f"{name}.{namespace}.svc"
             )
 
@@ -120,10 +120,10 @@ def _pods(pods: Iterable[Any], services: Mapping[tuple[str, str], str]) -> Itera
             called = _text(_part(pod, "spec", "nodeName"))
         addresses = [_part(pod, "status", "podIP"), *(_part(one, "ip") for one in _list(pod, "status", "podIPs"))]
         for address in dict.fromkeys(one for one in addresses if isinstance(one, str)):
-            yield from _named(address, called)
+            yield from _pair_address(address, called)
 
 
-def _named(address: Any, name: str) -> Iterator[tuple[str, str]]:
+def _pair_address(address: Any, name: str) -> Iterator[tuple[str, str]]:
     found = plain_address(address) if isinstance(address, str) else None
     if found is not None:
         yield found, name

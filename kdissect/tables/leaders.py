@@ -81,7 +81,7 @@ CONTROLLERS = ((4, 0), (5, 0), (6, 0))
 """Requests by which a controller of the ZooKeeper era names itself: LeaderAndIsr, StopReplica, UpdateMetadata."""
 
 
-def wanted() -> dict[tuple[int, int], set[str]]:
+def leader_paths() -> dict[tuple[int, int], set[str]]:
     """The message paths that leaders are read from."""
     paths: dict[tuple[int, int], set[str]] = {}
     for one in SOURCES:

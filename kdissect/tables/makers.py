@@ -55,7 +55,7 @@ def fills(by: By, columns: Callable[[], Mapping[str, Iterable[str]]]) -> None:
     if HELD:
         tables = columns()
         for name in tables:
-            _known(name, str(by))
+            _check_declared(name, str(by))
         for name in TABLES:
             _same(by, name, tables.get(name, ()))
 
@@ -64,7 +64,7 @@ def complete() -> None:
     """Try all row makers on a block without exchanges. Raises DeclarationError where one does not do what its table's
     declaration says, and for tables that a module of `kdissect.tables` should make and none does."""
     for name, maker in BLOCK_MAKERS.items():
-        _known(name, f"{maker.__module__}.{maker.__name__}")
+        _check_declared(name, f"{maker.__module__}.{maker.__name__}")
         probe = Probe()
         columns, _ = maker(probe)
         _same(By.BLOCK, name, columns)
@@ -76,7 +76,7 @@ def complete() -> None:
             raise DeclarationError(f"table {name!r}: nobody fills it, no maker is registered as {table.made!r}")
 
 
-def _known(name: str, who: str) -> None:
+def _check_declared(name: str, who: str) -> None:
     if name not in TABLES:
         raise DeclarationError(f"table {name!r}, which {who!r} makes, is not declared ({PLACE})")
 
@@ -99,12 +99,12 @@ def _reads(name: str, columns: Mapping[str, Column], probe: Probe) -> None:
     """Hold what a maker reads against `reads`: what it read to know its rows, then column by column."""
     table = TABLES[name]
     rows = _paths(table.reads)
-    _covered(name, None, probe.take(), rows, table.reads)
+    _covered(name, None, probe.drain_files(), rows, table.reads)
     for column in table.columns:
         if column.name not in columns:
             continue
         columns[column.name]()
-        read = probe.take()
+        read = probe.drain_files()
         _covered(name, column.name, read, rows | _paths(column.reads), table.reads)
         for one in sorted(_paths(column.reads)):
             if not any(_is(one, path) for path in read):
@@ -151,7 +151,7 @@ class Probe(Block):
         super().__init__(nothing(Completed), Directory(connections))
         self._read: set[Path] = set()
 
-    def take(self) -> set[Path]:
+    def drain_files(self) -> set[Path]:
         """What was read since the last call."""
         found = set(self._read)
         self._read.clear()

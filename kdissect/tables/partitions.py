@@ -194,8 +194,8 @@ class Joined:
         asked, given = self.asked_at >= 0, self.given_at >= 0
         return {
             "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
-            "topic": lambda: self.named("topic"),
-            "topic_id": lambda: self.named("topic_id"),
+            "topic": lambda: self.topic_column("topic"),
+            "topic_id": lambda: self.topic_column("topic_id"),
             "partition": lambda: pa.array(self.partition(), CODE),
             "position": lambda: optional(self.position(), given, CODE),
             "in_request": lambda: flag(asked, request_read),
@@ -232,7 +232,7 @@ class Joined:
         counted = self.block.batches
         return pa.nulls(len(self.row), COUNT) if counted is None else pick(pa.array(counted, COUNT), self.given_at)
 
-    def named(self, which: str) -> pa.Array:
+    def topic_column(self, which: str) -> pa.Array:
         """Topic name or id as on the wire, from whichever side has the row."""
         texts = pa.concat_arrays([getattr(item, which) for item in self.sides])
         return texts.take(pa.array(self._source()))

@@ -21,18 +21,18 @@ def _united(*given: Paths) -> Paths:
 
 
 GATHERED: Mapping[Gathering, Paths] = {
-    Gathering.BROKERS: brokers.wanted(),
+    Gathering.BROKERS: brokers.claim_paths(),
     Gathering.HOSTS: {},
-    Gathering.CLUSTERS: brokers.wanted(),
-    Gathering.TOPICS: _united(topics.wanted(), brokers.wanted()),
-    Gathering.MENTIONS: _united(topics.wanted(mentions=True), brokers.wanted()),
-    Gathering.CLIENTS: clients.wanted(),
-    Gathering.OFFERS: versions.wanted(),
-    Gathering.GROUPS: groups.wanted(),
-    Gathering.LEADERS: _united(leaders.wanted(), brokers.wanted()),
-    Gathering.RECORDS: recordsets.wanted(),
-    Gathering.FETCHED_RECORDS: recordsets.wanted(recordsets.FETCH),
-    Gathering.SENT_RECORDS: recordsets.wanted(recordsets.PRODUCE),
+    Gathering.CLUSTERS: brokers.claim_paths(),
+    Gathering.TOPICS: _united(topics.topic_paths(), brokers.claim_paths()),
+    Gathering.MENTIONS: _united(topics.topic_paths(mentions=True), brokers.claim_paths()),
+    Gathering.CLIENTS: clients.client_paths(),
+    Gathering.OFFERS: versions.offer_paths(),
+    Gathering.GROUPS: groups.group_paths(),
+    Gathering.LEADERS: _united(leaders.leader_paths(), brokers.claim_paths()),
+    Gathering.RECORDS: recordsets.record_set_paths(),
+    Gathering.FETCHED_RECORDS: recordsets.record_set_paths(recordsets.FETCH),
+    Gathering.SENT_RECORDS: recordsets.record_set_paths(recordsets.PRODUCE),
 }
 """The message paths of what is gathered, as the modules that gather it say."""
 for _one in Gathering:
@@ -40,7 +40,7 @@ for _one in Gathering:
         raise DeclarationError(f"nobody says what is read to gather {str(_one)!r}")
 
 
-def wanted(
+def message_paths(
     tables: Iterable[str], columns: Mapping[str, Iterable[str]] | None = None
 ) -> dict[tuple[int, int], frozenset[str]]:
     """The message paths needed for these tables: (API key, side) -> dotted snake_case paths.

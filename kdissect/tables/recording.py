@@ -70,7 +70,7 @@ class Reading:
     """The table `producers` holds no more than about so many batches, the first ones."""
     limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
 
-    def asked(
+    def with_columns(
         self, tables: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool = False
     ) -> Reading:
         """The same for tables with the columns that were named (None: none by name) and their filters."""
@@ -155,7 +155,7 @@ class Recorder:
                 if name in self.columns:
                     wanted |= self._within(name, block, sets)
             if not wanted.all():
-                sets = sets.take(np.flatnonzero(wanted))
+                sets = sets.pick_sets(np.flatnonzero(wanted))
         self._block, self._sets, self._batches = block, sets, walk(data, sets.at, sets.size)
         fetched = fetch_batches(block, sets, self._batches) if self._counted else None
         return fetched, sent_records(block, sets, self._batches) if self._weighed else None

@@ -40,7 +40,7 @@ SOURCES: tuple[tuple[int, int, str, str, str, str, str], ...] = (
 """Every message with record sets."""
 
 
-def wanted(*keys: int) -> dict[tuple[int, int], set[str]]:
+def record_set_paths(*keys: int) -> dict[tuple[int, int], set[str]]:
     """The message paths by which the record sets of these APIs (of all, if none is named) are found; `@` asks for the
     position."""
     paths = {}
@@ -78,7 +78,7 @@ class RecordSets:
     def __len__(self) -> int:
         return len(self.row)
 
-    def take(self, index: Int64s) -> RecordSets:
+    def pick_sets(self, index: Int64s) -> RecordSets:
         """Some of the sets."""
         picked = pa.array(index)
         columns = (getattr(self, name) for name in self.__slots__)
@@ -126,7 +126,7 @@ def record_sets(block: Block, picked: Callable[[int, Int64s, Int64s], Int64s] | 
         for column in zip(*parts, strict=True)
     ]
     sets = RecordSets(*columns)
-    return sets if (np.diff(sets.row) >= 0).all() else sets.take(np.argsort(sets.row, kind="stable"))
+    return sets if (np.diff(sets.row) >= 0).all() else sets.pick_sets(np.argsort(sets.row, kind="stable"))
 
 
 def record_rows(

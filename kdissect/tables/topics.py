@@ -69,7 +69,7 @@ MENTIONS: tuple[Source, ...] = (
 """Places where the id or the name of a topic stands alone; read only for the `topics` table itself."""
 
 
-def wanted(mentions: bool = False) -> dict[tuple[int, int], set[str]]:
+def topic_paths(mentions: bool = False) -> dict[tuple[int, int], set[str]]:
     """The message paths that the map (and with `mentions` the whole `topics` table) is read from."""
     paths: dict[tuple[int, int], set[str]] = {}
     for source in (*SOURCES, *(MENTIONS if mentions else ())):
@@ -207,7 +207,7 @@ class Topics:
     def ids_of_names(self) -> dict[tuple[str | None, str], list[str]]:
         """(cluster, name) -> the topic ids that have it, as far as they are known now."""
         found: dict[tuple[str | None, str], list[str]] = {}
-        for (cluster, topic_id), name in self._known().within.items():
+        for (cluster, topic_id), name in self._names_by_now().within.items():
             found.setdefault((cluster, name), []).append(topic_id)
         return found
 
@@ -224,7 +224,7 @@ class Topics:
         """The cluster that messages of this origin are of, as far as it is known now."""
         return self.brokers.cluster_named(origin)
 
-    def _known(self) -> Names:
+    def _names_by_now(self) -> Names:
         changes = self.changes + self.brokers.changes + self.brokers.clusters.changes
         if self._names is None or self._names[0] != changes:
             self._names = changes, Names.of(self.by_cluster())
@@ -232,12 +232,12 @@ class Topics:
 
     def names(self) -> dict[str, str]:
         """Topic id -> name, as far as known now and the same in every cluster."""
-        return self._known().everywhere
+        return self._names_by_now().everywhere
 
     def name_of(self, cluster: str | None, topic_id: str) -> str | None:
         """The name of a topic id in a cluster, as far as it is known now. Where the cluster does not tell, or is not
         known, the name that all others tell."""
-        known = self._known()
+        known = self._names_by_now()
         return known.within.get((cluster, topic_id)) or known.elsewhere(cluster, topic_id)
 
     def resolve(
@@ -264,7 +264,7 @@ class Topics:
         one and it is known, else by its name; null where nothing told."""
         by_id, by_name = self.known_replicas()
         given = self.given
-        known = self._known()
+        known = self._names_by_now()
         if len(known.replicas) < 2:
             return pc.coalesce(
                 _looked_up(topic_id, by_id, None if given is None else given.replicas_by_id),
@@ -280,7 +280,7 @@ class Topics:
     def known_replicas(self) -> tuple[dict[str, int], dict[str, int]]:
         """By topic id and by name, the most replicas that was told of a partition of it, where no cluster says
         otherwise."""
-        parts = list(self._known().replicas.values())
+        parts = list(self._names_by_now().replicas.values())
         if len(parts) == 1:
             return parts[0]
         return _agreed([ids for ids, _ in parts]), _agreed([names for _, names in parts])

@@ -113,7 +113,7 @@ def _behind(high: Scalar, n: Scalar, other_high: Scalar, other: Scalar) -> Scala
 
 
 @part
-def _tell(lag: Scalar, time: Scalar, high: Scalar, n: Scalar, at: Scalar, sums: Int64s) -> None:
+def _note_lag(lag: Scalar, time: Scalar, high: Scalar, n: Scalar, at: Scalar, sums: Int64s) -> None:
     """A lag that was told; the last one stays, of one instant that of the last exchange id."""
     when = np.int64(LAST) if time == NULL else time
     last = sums[at, LAG] < 0 or when > sums[at, AT]
@@ -151,7 +151,7 @@ def add_read(
             if named.flags & GIVEN:
                 _read(named.records, at, sums)
             if named.high >= 0 and named.offset >= 0:
-                _tell(lag_of(named.high, named.offset), row.time, row.connection, row.ordinal, at, sums)
+                _note_lag(lag_of(named.high, named.offset), row.time, row.connection, row.ordinal, at, sums)
             q += 1
 
 
@@ -168,7 +168,7 @@ def add_fetched(
         high, offset = partitions[fk.P_HIGHEST, q], partitions[fk.P_OFFSET, q]
         if partitions[fk.P_ERROR, q] == 0 and high >= 0 and offset >= 0:
             lag = lag_of(high, offset)
-            _tell(lag, partitions[fk.P_TIME, q], partitions[fk.P_HIGH, q], partitions[fk.P_N, q], at, sums)
+            _note_lag(lag, partitions[fk.P_TIME, q], partitions[fk.P_HIGH, q], partitions[fk.P_N, q], at, sums)
 
 
 @kernel("const i8[:] const i4[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:] i8")

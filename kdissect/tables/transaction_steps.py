@@ -74,7 +74,7 @@ def transaction_steps(block: Block) -> Rows:
     return columns, len(row)
 
 
-def _named(level: Level, prefix: str = "") -> dict[str, pa.Array]:
+def _producer_columns(level: Level, prefix: str = "") -> dict[str, pa.Array]:
     return {
         name: level.column(prefix + name, FIELDS[name])
         for name in ("transactional_id", "producer_id", "producer_epoch")
@@ -107,7 +107,7 @@ def _added_now(block: Block) -> _Steps:
     at = topics.parent[partitions.parent]
     return _Steps(
         block.bodies(ADD_PARTITIONS, 0)[partitions.body], pick(step, at),
-        {**_below(_named(each), at), **_partitions(topics, partitions)},
+        {**_below(_producer_columns(each), at), **_partitions(topics, partitions)},
     )  # fmt: skip
 
 
@@ -116,25 +116,28 @@ def _added(block: Block) -> _Steps:
     request = block.nest(ADD_PARTITIONS, 0)
     topics = request.each("v3_and_below_topics")
     partitions = topics.each("partitions")
-    columns = {**_below(_named(request, "v3_and_below_"), partitions.body), **_partitions(topics, partitions)}
+    columns = {
+        **_below(_producer_columns(request, "v3_and_below_"), partitions.body),
+        **_partitions(topics, partitions),
+    }
     return _Steps(block.bodies(ADD_PARTITIONS, 0)[partitions.body], _words("add_partitions", len(partitions)), columns)
 
 
 def _offsets(block: Block) -> _Steps:
     request = block.nest(ADD_OFFSETS, 0)
-    columns = {**_named(request), "group_id": request.column("group_id", TEXT)}
+    columns = {**_producer_columns(request), "group_id": request.column("group_id", TEXT)}
     return _Steps(block.bodies(ADD_OFFSETS, 0)[request.body], _words("add_offsets", len(request)), columns)
 
 
 def _ended(block: Block) -> _Steps:
     request = block.nest(END, 0)
-    columns = {**_named(request), "committed": request.column("committed", FLAG)}
+    columns = {**_producer_columns(request), "committed": request.column("committed", FLAG)}
     return _Steps(block.bodies(END, 0)[request.body], _words("end", len(request)), columns)
 
 
 def _committed(block: Block) -> _Steps:
     request = block.nest(COMMIT_OFFSETS, 0)
-    columns = {**_named(request), "group_id": request.column("group_id", TEXT)}
+    columns = {**_producer_columns(request), "group_id": request.column("group_id", TEXT)}
     return _Steps(block.bodies(COMMIT_OFFSETS, 0)[request.body], _words("commit_offsets", len(request)), columns)
 
 

@@ -42,7 +42,7 @@ def _mark(
     return True
 
 
-def wanted() -> dict[tuple[int, int], set[str]]:
+def offer_paths() -> dict[tuple[int, int], set[str]]:
     """The message paths that offers are read from."""
     return {
         (API_VERSIONS, 1): {"error_code", "api_keys.api_key", "api_keys.min_version", "api_keys.max_version"},

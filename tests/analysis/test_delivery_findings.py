@@ -250,7 +250,7 @@ def test_the_first_batches_alone_are_kept() -> None:
     tables = kdissect.open(SLOW).tables({name: list(columns) for name, columns in DELIVERIES.tables.items()})
     some, every = FirstRows(200), FirstRows()
     for rows in (some, every):
-        rows.take(with_times(tables))
+        rows.add_rows(with_times(tables))
         rows.add("connections", tables["connections"])
     assert every.whole
     assert not every.full

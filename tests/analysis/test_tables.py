@@ -354,7 +354,7 @@ def test_a_stage_asks_for_what_it_needs() -> None:
             name: analysed(NAME)[name].select(sorted(columns & set(SCHEMAS[name].names)))
             for name, columns in stage.tables.items()
         }
-        out = stage.whole(tables)
+        out = stage.analyse_tables(tables)
         for name in asked:
             assert out[name].num_rows
     assert rows(NAME, "fetch_sessions")

@@ -112,7 +112,7 @@ def test_the_same_from_parquet(tmp_path: Path) -> None:
     told = ("fetches", "session_partitions", "record_batches")
     figures = latency(*(tables[name] for name in named), ["api", "topic"], 1.0, **{name: tables[name] for name in told})
     assert figures.to_pylist() == capture.analysis.latency(["api", "topic"], 1.0).to_pylist()
-    again = Stages({"fetch_sessions": None, "fetches": None}).whole(tables)
+    again = Stages({"fetch_sessions": None, "fetches": None}).analyse_tables(tables)
     for name in ("fetch_sessions", "fetches"):
         got, want = again[name].select(SCHEMAS[name].names).to_pylist(), tables[name].to_pylist()
         assert sorted(map(str, got)) == sorted(map(str, want))

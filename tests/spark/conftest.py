@@ -19,7 +19,7 @@ import pytest
 from kdissect.capture import open_captures
 from kdissect.engine.settings import Settings
 from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
-from kdissect.spark.cells.table_cells import Cell, opened
+from kdissect.spark.cells.table_cells import Cell, read_cell
 from kdissect.spark.common_connections import with_common
 from kdissect.spark.shares import topic_shares, transaction_shares
 from kdissect.spark.shares.spent_time import BY, divide, gather
@@ -170,7 +170,7 @@ def tables_of(
         if name == "exchanges":
             parts = [part for rows in by_origin(made) for part in resolved_rows(rows, name, plan, names)]
         else:
-            parts = [names.resolved(builder, name, opened(row.data)) for row in made if row.table == name]
+            parts = [names.resolved(builder, name, read_cell(row.data)) for row in made if row.table == name]
         if name == "findings":
             evidence = [analysing.EVIDENCE + one for one in analysing.FOUND_IN]
             decoded = [_batch([row]) for row in made if row.table in (*analysing.DECODED, COMMITS)]
@@ -214,7 +214,7 @@ def found_in(
         tasks = [[row for row in evidence if row.broker in own[task::2]] for task in range(2)]
     found = [
         row for task in tasks
-        for row in _listed(analysing.find([_batch([one]) for one in task], plan, names, quality, clusters))
+        for row in _listed(analysing.find_findings([_batch([one]) for one in task], plan, names, quality, clusters))
     ]  # fmt: skip
     return analysing.conclude([_batch([row]) for row in found], plan)
 

@@ -14,7 +14,7 @@ import kdissect
 from kdissect.analysis.findings import FoundInCluster
 from kdissect.spark.cells.table_cells import Cell, cell, rows
 from kdissect.spark.stages import analysing
-from kdissect.spark.stages.analysing import ALWAYS, EVIDENCE, find, searched
+from kdissect.spark.stages.analysing import ALWAYS, EVIDENCE, find_findings, searched
 from kdissect.tables.declaration.model import TIME_KEY
 from tests.other_cluster import write_other_cluster
 
@@ -60,10 +60,10 @@ def test_rows_behind_the_first_ones_are_left_out(monkeypatch: pytest.MonkeyPatch
     others = pa.table({"session_key": ["1/2/0"]})
     cells = [Cell(EVIDENCE + "produces", "", cell(timed), 3, 3), Cell(EVIDENCE + "share_sessions", "", cell(others))]
     plan: Any = SimpleNamespace(settings=SimpleNamespace(slow=None), tables={"findings": ["id"]})
-    list(find([rows([one]) for one in cells], plan, names_of(), None, {None: 7}))
+    list(find_findings([rows([one]) for one in cells], plan, names_of(), None, {None: 7}))
     assert seen["produces"][TIME_KEY].to_pylist() == [3, 5]
     assert seen["share_sessions"].num_rows == 1
-    list(find([rows([one]) for one in cells], plan, names_of(), None, {None: None}))
+    list(find_findings([rows([one]) for one in cells], plan, names_of(), None, {None: None}))
     assert seen["produces"].num_rows == 3
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from kdissect.analysis.committed_lag import settle
 from kdissect.spark.cells import dealt_rows
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, opened, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS, deal, fill
 from kdissect.tables.brokers import Brokers
 
@@ -75,7 +75,7 @@ def test_commits_are_filled_in_as_all_at_once(tasks: int, monkeypatch: pytest.Mo
     made = []
     for label in plan.labels:
         mine = [rows([one]) for one in dealt if one.lot == label]
-        made += [opened(one.data) for one in cells_of(fill(mine))]
+        made += [read_cell(one.data) for one in cells_of(fill(mine))]
     found, expected = sorted_rows(pa.concat_tables(made)), sorted_rows(settle(whole))
     assert found == expected
     assert sum(row["high_watermark"] is not None for row in found) > 50
@@ -88,7 +88,7 @@ def test_rows_of_a_partition_come_to_one_task() -> None:
         assert not list(dealt.take(COMMITS, table, dealt_rows.share_of_partition(table, 3)))
     places: dict[tuple[Any, Any], set[int]] = {}
     for one in cells_of(dealt.rest()):
-        for row in opened(one.data).to_pylist():
+        for row in read_cell(one.data).to_pylist():
             places.setdefault((row["topic"], row["partition"]), set()).add(one.lot)
     assert len(places) == 3
     assert all(len(found) == 1 for found in places.values())

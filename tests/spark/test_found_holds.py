@@ -10,7 +10,7 @@ import pytest
 
 from kdissect.analysis.holds.hold_kernels import DATA, HOLDS, REPLICATION, TIMEOUT
 from kdissect.arrays.arrow import words
-from kdissect.spark.cells.table_cells import Cell, opened
+from kdissect.spark.cells.table_cells import Cell, read_cell
 from kdissect.spark.stages import found_holds
 from kdissect.spark.stages.found_holds import FOUND, ORIGIN, Found, Telling
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
@@ -28,7 +28,7 @@ def hold(*codes: int) -> pa.Array:
 def told(cells: list[pa.RecordBatch]) -> dict[int, pa.Table]:
     found = [Cell(**row) for batch in cells for row in batch.to_pylist()]
     assert {one.table for one in found} == {FOUND}
-    return {one.origin: opened(one.data) for one in found}
+    return {one.origin: read_cell(one.data) for one in found}
 
 
 def test_each_task_is_told_of_its_exchanges() -> None:
@@ -40,11 +40,11 @@ def test_each_task_is_told_of_its_exchanges() -> None:
     parts = told(list(telling.rest()))
     assert {origin: part.num_rows for origin, part in parts.items()} == {3: 2, 5: 1}
     found = Found()
-    found.take(parts[3])
+    found.add_rows(parts[3])
     made = found.filled(rows([(7, 2), (7, 1), (9, 1), (7, 0), (8, -1)], api=list("abcde")))
     assert made["hold"].to_pylist() == [None, "replication", None, "data", None]
     assert made["replication_ms"].to_pylist() == [None, 2.5, None, None, None]
-    found.take(parts[5])
+    found.add_rows(parts[5])
     assert found.filled(rows([(9, 1)]))["hold"].to_pylist() == ["timeout"]
 
 
@@ -57,7 +57,7 @@ def test_waits_reach_their_rows_and_what_no_quota_held_back_needs_no_telling() -
     (part,) = told(list(telling.rest())).values()
     assert part.num_rows == 2
     found = Found()
-    found.take(part)
+    found.add_rows(part)
     made = found.filled(rows([(7, 0), (7, 1), (7, 2), (7, 3)], broker_ms=[1.0, 50.0, 510.0, None]))
     assert made["throttled_ms"].to_pylist() == [0.0, 40.0, 0.0, None]
     assert made["agreed_ms"].to_pylist() == [None, None, 500.0, None]
@@ -72,7 +72,7 @@ def test_keys_that_mix_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(found_holds, "mixed", lambda high, n: np.zeros(len(high), np.uint64))
     found = Found()
     told_rows = [[1, 2, 3], [0, 0, 0], [DATA, TIMEOUT, DATA], [None, None, 1.0], [None] * 3, [None] * 3]
-    found.take(pa.table(told_rows, schema=found_holds.SCHEMA))
+    found.add_rows(pa.table(told_rows, schema=found_holds.SCHEMA))
     made = found.filled(rows([(2, 0), (4, 0), (3, 0), (1, 0)]))
     assert made["hold"].to_pylist() == ["timeout", None, "data", "data"]
 

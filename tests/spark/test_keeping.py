@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kdissect.engine.settings import Settings
-from kdissect.spark.keep.inventory import FORM, File, Kept, Manifest, Part, Work, fingerprint, told
+from kdissect.spark.keep.inventory import FORM, File, Kept, Manifest, Part, Work, describe_works, fingerprint
 from kdissect.spark.stages.plan import Source
 
 PART = Part("rows-000001", 0)
@@ -54,7 +54,7 @@ def test_new_files_and_a_grown_last_one_go_on(tmp_path: Path) -> None:
     written(tmp_path, b=b"2" * 100 + b"and more")
     found = work(before, more)
     assert (found.first, found.skip, list(found.parts)) == (1, 7, [PART])
-    assert told([found, work(before, files[:1])]) == (
+    assert describe_works([found, work(before, files[:1])]) == (
         "0 of 2 captures as decoded before, 1 with 2 new files and the connections that were open, 1 decoded whole"
     )
 

@@ -19,7 +19,7 @@ from kdissect.capture import open_captures
 from kdissect.capture.captureset import Member
 from kdissect.engine.settings import Settings
 from kdissect.net.scanner import Scanner
-from kdissect.spark.cells.table_cells import Cell, cell, opened, shrunk
+from kdissect.spark.cells.table_cells import Cell, cell, read_cell, shrunk
 from kdissect.spark.stages import analysing, indexing, lots
 from kdissect.spark.stages.decoding import decode
 from kdissect.spark.stages.plan import Plan, source_of
@@ -59,8 +59,8 @@ def test_a_lot_has_all_rows_of_its_exchanges(captures: Path, monkeypatch: pytest
     staged = [*cells(iter(found)), *cells(made.rest())]
     by_lot: dict[int, dict[str, pa.Table]] = {}
     for one in staged:
-        by_lot.setdefault(one.lot, {})[one.table] = opened(one.data)
-        assert set(opened(one.data)["broker"].to_pylist() if one.table != "fetch_partitions" else [one.broker]) == {
+        by_lot.setdefault(one.lot, {})[one.table] = read_cell(one.data)
+        assert set(read_cell(one.data)["broker"].to_pylist() if one.table != "fetch_partitions" else [one.broker]) == {
             one.broker
         }
     owner: dict[tuple[int, int], int] = {}
@@ -124,7 +124,7 @@ def test_where_there_are_many_partitions_more_is_collected_before_it_is_cut(
     chunks = indexing.Chunks(plan, 0, 0, source)
     scanner = Scanner(capture)
     block = next(capture.blocks(capture.window()))
-    chunks.take(block, scanner.scan(block))
+    chunks.add_block(block, scanner.scan(block))
     assert 100 < len(block.packets) < 6400
     assert chunks.full == full
     capture.close()

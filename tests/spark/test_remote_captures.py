@@ -14,7 +14,7 @@ import kdissect
 from kdissect.problems import CaptureNotFound, CaptureUnreadable, NotACapture
 from kdissect.spark.file_system import Listed
 from kdissect.spark.source import remote_captures
-from kdissect.spark.source.remote_captures import opened, parted
+from kdissect.spark.source.remote_captures import open_remote, split_local
 
 
 class Remote:
@@ -38,12 +38,12 @@ class Remote:
 
 
 def test_what_is_here_and_what_is_elsewhere(tmp_path: Path) -> None:
-    assert parted("file:///a/b.pcap") == ("/a/b.pcap", [])
-    assert parted("file:/a/*.pcap") == ("/a/*.pcap", [])
-    assert parted(tmp_path) == (tmp_path, [])
-    assert parted("s3a://b/x") == (None, ["s3a://b/x"])
-    assert parted(["x.pcap", "hdfs://n/x", tmp_path]) == (["x.pcap", tmp_path], ["hdfs://n/x"])
-    assert parted(["odd:name.pcap"]) == (["odd:name.pcap"], [])
+    assert split_local("file:///a/b.pcap") == ("/a/b.pcap", [])
+    assert split_local("file:/a/*.pcap") == ("/a/*.pcap", [])
+    assert split_local(tmp_path) == (tmp_path, [])
+    assert split_local("s3a://b/x") == (None, ["s3a://b/x"])
+    assert split_local(["x.pcap", "hdfs://n/x", tmp_path]) == (["x.pcap", tmp_path], ["hdfs://n/x"])
+    assert split_local(["odd:name.pcap"]) == (["odd:name.pcap"], [])
 
 
 def test_sets_are_those_of_local_files(rotate: Any, captures: Path, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_sets_are_those_of_local_files(rotate: Any, captures: Path, tmp_path: Pa
     (tmp_path / "one.pcap.gz").write_bytes(gzip.compress((captures / "base.pcap").read_bytes()))
     (tmp_path / "notes.txt").write_text("no capture, but long enough to look like one")
     files: Any = Remote(tmp_path)
-    found = {one.name: one for one in opened(files, ["far://b/"])}
+    found = {one.name: one for one in open_remote(files, ["far://b/"])}
     assert found.keys() == {"cut.pcap", "one.pcap.gz"}
     assert [path for _, path in found["cut.pcap"].files] == [f"far://b/day 1/cut.pcap{n}" for n in ("", 1, 2)]
     assert all(list(one.stored) == [size for size, _ in one.stamps] for one in found.values())
@@ -62,7 +62,7 @@ def test_sets_are_those_of_local_files(rotate: Any, captures: Path, tmp_path: Pa
         (folder / f"cut.pcap{n}").stat().st_size for n in ("", 1, 2)
     ]
     assert next(left for one in found.values() for left in one.left_out)[0] == "far://b/notes.txt"
-    assert [one.name for one in opened(files, ["far://b/*.gz", "far://b/one.pcap.gz"])] == ["one.pcap.gz"]
+    assert [one.name for one in open_remote(files, ["far://b/*.gz", "far://b/one.pcap.gz"])] == ["one.pcap.gz"]
 
 
 @pytest.mark.parametrize(("codec", "end"), [("zstd", "zst"), ("lz4", "lz4"), ("gzip", "gz")])
@@ -72,22 +72,22 @@ def test_compressed_files(captures: Path, tmp_path: Path, codec: str, end: str) 
         stream.write((captures / "k4_transactions.pcap").read_bytes())
     assert (tmp_path / f"one.pcap.{end}").stat().st_size > 2 * remote_captures.HEAD
     files: Any = Remote(tmp_path)
-    assert [one.name for one in opened(files, [f"far://b/one.pcap.{end}"])] == [f"one.pcap.{end}"]
+    assert [one.name for one in open_remote(files, [f"far://b/one.pcap.{end}"])] == [f"one.pcap.{end}"]
 
 
 def test_what_is_wrong_is_one_line(captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files: Any = Remote(tmp_path)
     (tmp_path / "bad.pcap").write_bytes(b"no capture at all")
     with pytest.raises(CaptureNotFound, match=r"far://b/none\.pcap: no such file"):
-        opened(files, ["far://b/none.pcap"])
+        open_remote(files, ["far://b/none.pcap"])
     with pytest.raises(CaptureNotFound, match="no file matches"):
-        opened(files, ["far://b/*.cap"])
+        open_remote(files, ["far://b/*.cap"])
     with pytest.raises(NotACapture, match=r"^far://b/bad\.pcap: not a capture"):
-        opened(files, ["far://b/bad.pcap"])
+        open_remote(files, ["far://b/bad.pcap"])
     shutil.copy(captures / "base_tiny.pcap", tmp_path)
     monkeypatch.setattr(remote_captures, "WHOLE", 1 << 10)
     with pytest.raises(CaptureUnreadable, match="0 MB in one file, where Spark reads whole files"):
-        opened(files, ["far://b/base_tiny.pcap"])
+        open_remote(files, ["far://b/base_tiny.pcap"])
 
 
 @pytest.mark.spark

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.arrays.dictionaries import unified
-from kdissect.spark.cells.single_values import parted, together
+from kdissect.spark.cells.single_values import split_single_values, together
 
 TEXTS = pa.dictionary(pa.int32(), pa.string())
 FEW: dict[pa.DataType, list[Any]] = {
@@ -32,7 +32,7 @@ def tables(draw: st.DrawFn) -> pa.Table:
 
 @given(tables())
 def test_any_table_comes_back(table: pa.Table) -> None:
-    rest, single = parted(table)
+    rest, single = split_single_values(table)
     again = together(rest, single, table.schema)
     assert again.schema == table.schema
     assert repr(again.to_pylist()) == repr(table.to_pylist())  # zeros have signs
@@ -41,7 +41,7 @@ def test_any_table_comes_back(table: pa.Table) -> None:
 
 @given(tables())
 def test_columns_of_one_value_are_found(table: pa.Table) -> None:
-    rest, single = parted(table)
+    rest, single = split_single_values(table)
     assert single.keys().isdisjoint(rest.column_names)
     for name, column in zip(table.column_names, table.columns, strict=True):
         told = {repr(value) for value in column.to_pylist()}
@@ -54,6 +54,6 @@ def test_columns_of_one_value_are_found(table: pa.Table) -> None:
 
 def test_columns_that_nobody_has_are_left_out() -> None:
     table = pa.table({"a": [1, 2], "b": [0.0, 0.0], "c": pa.array([None, None], pa.string())})
-    rest, single = parted(table)
+    rest, single = split_single_values(table)
     assert single == {"b": 0.0, "c": None}
     assert together(rest, {"c": None}, table.schema).equals(table.select(["a", "c"]))

@@ -175,10 +175,10 @@ class TestOnSpark:
 def test_rows_of_a_capture_are_those_of_the_local_table(captures: Path, equal: Any, name: str) -> None:
     """Whether they come part by part, at the end or out of everything; names that come late are there."""
     pytest.importorskip("pyspark")
-    from kdissect.spark.source.datasource import asked, rows
+    from kdissect.spark.source.datasource import parse_options, rows
 
     path = captures / "k4_java_classic.pcap"
-    wanted = asked({"table": name, "per_capture": "true", "path": str(path)})
+    wanted = parse_options({"table": name, "per_capture": "true", "path": str(path)})
     (capture,) = open_captures(path)
     local = kdissect.open(path).table(name)
     assert local.num_rows
@@ -204,7 +204,7 @@ def test_rows_of_a_capture_are_those_of_the_local_table(captures: Path, equal: A
 )
 def test_what_is_wrong_is_said(options: dict[str, str], words: str) -> None:
     pytest.importorskip("pyspark")
-    from kdissect.spark.source.datasource import asked
+    from kdissect.spark.source.datasource import parse_options
 
     with pytest.raises(UsageError, match=words.replace(".", r"\.")):
-        asked(options)
+        parse_options(options)

@@ -19,7 +19,7 @@ from kdissect.engine.capture_tables import MADE
 from kdissect.engine.settings import Settings
 from kdissect.problems import CaptureUnreadable
 from kdissect.spark import dataset, whole_dataset
-from kdissect.spark.cells.table_cells import Cell, Pieces, cells_of, opened
+from kdissect.spark.cells.table_cells import Cell, Pieces, cells_of, read_cell
 from kdissect.spark.cells.table_cells import rows as staged
 from kdissect.spark.placing import schema_of
 from kdissect.spark.schemas import spark_schema, with_single, without
@@ -48,7 +48,7 @@ def read(
     """The tables, and which reading counts."""
     sources = [source_of(capture, False) for capture in open_captures(paths)]
     columns = {name: columns_of(name) for name in tables}
-    settings = Settings(reading=Reading(reveal=reveal).asked(columns, {}, reveal))
+    settings = Settings(reading=Reading(reveal=reveal).with_columns(columns, {}, reveal))
     plan = Plan(sources, columns, settings, [0], whole=True, pieces=pieces, cores=cores)
     made = list(cells_of(read_whole(plan)))
     outcome, number = next(pickle.loads(one.data) for one in made if one.table == OUTCOME)
@@ -67,7 +67,7 @@ def read(
         elif kind is By.LEARNED:
             found = outcome.tables[name].select(columns[name]).cast(schema).to_batches()
         else:
-            parts = [opened(one.data) for one in made if one.table == name]
+            parts = [read_cell(one.data) for one in made if one.table == name]
             found = [batch for part in parts for batch in plain(part, schema).to_batches()]
         out[name] = pa.Table.from_batches(found, schema)
     return out, number

@@ -10,7 +10,7 @@ from kafka.protocol.metadata.metadata import MetadataResponse
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.projection import wanted
+from kdissect.tables.projection import message_paths
 from tests.tables.made import START, completed, connections
 
 TOPIC = uuid.UUID(int=0x0123456789ABCDEF0123456789ABCDEF)
@@ -18,10 +18,10 @@ KAFKA_ID = "ASNFZ4mrze8BI0VniavN7w"
 
 
 def test_every_path_is_a_field_of_its_message():
-    Decoder(wanted(SCHEMAS))
+    Decoder(message_paths(SCHEMAS))
     for table, schema in SCHEMAS.items():
         for column in schema.names:
-            Decoder(wanted([table], {table: [column]}))
+            Decoder(message_paths([table], {table: [column]}))
 
 
 def fetch_request(version):

@@ -17,7 +17,7 @@ from kdissect.tables.declaration.model import TEXT, By, Column, DeclarationError
 from kdissect.tables.declaration.readers import reader
 from kdissect.tables.makers import complete, fills
 from kdissect.tables.nest import pick
-from kdissect.tables.projection import GATHERED, wanted
+from kdissect.tables.projection import GATHERED, message_paths
 from kdissect.tables.registered import BLOCK_MAKERS
 from tests.conftest import ROOT
 
@@ -128,10 +128,10 @@ def test_readers_name_columns_that_are_there() -> None:
 
 
 def test_what_columns_need() -> None:
-    needed = wanted(["fetches"], {"fetches": ["rack_id", "broker"]})
+    needed = message_paths(["fetches"], {"fetches": ["rack_id", "broker"]})
     assert needed[1, 0] == {"rack_id"} | GATHERED[Gathering.BROKERS].get((1, 0), set())
     assert needed[3, 1] == GATHERED[Gathering.BROKERS][3, 1]
-    assert (3, 1) not in wanted(["fetches"], {"fetches": ["rack_id"]})
+    assert (3, 1) not in message_paths(["fetches"], {"fetches": ["rack_id"]})
 
 
 def test_every_column_is_made_by_somebody_known() -> None:

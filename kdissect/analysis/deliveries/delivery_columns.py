@@ -258,7 +258,7 @@ class Input:
         )
 
     @staticmethod
-    def joined(pieces: Sequence[Input], names: Names) -> Input:
+    def join_pieces(pieces: Sequence[Input], names: Names) -> Input:
         """All pieces as one, exchanges in the order of their requests. Rows of an exchange must be in one piece."""
         if not pieces:
             return Input(Exchanges.none(), Batches.none(), Batches.none(), Positions.none(), names)

@@ -118,13 +118,13 @@ def deliveries(tables: Mapping[str, pa.Table]) -> pa.Table:
 def find_deliveries(tables: Mapping[str, pa.Table]) -> Delivered:
     """The deliveries of one cluster, with what they are made of. `tables`: as for `deliveries`."""
     maker, data = _take_whole(tables)
-    return maker.find(data)
+    return maker.make_deliveries(data)
 
 
 def _take_whole(tables: Mapping[str, pa.Table]) -> tuple[DeliveryMaker, Input]:
     """A maker that has taken whole tables, and what it read."""
     maker = DeliveryMaker()
-    data = maker.take(tables)
+    data = maker.read_tables(tables)
     maker.groups.take_connections(whole(tables["connections"]))
     return maker, data
 
@@ -139,10 +139,10 @@ class DeliveryMaker:
         self._windows = Windows()
         self._muted: Muted | None = None
 
-    def take(self, tables: Mapping[str, pa.Table]) -> Input:
+    def read_tables(self, tables: Mapping[str, pa.Table]) -> Input:
         """What the tables of some exchanges say: all rows of an exchange together, without `connections`."""
         data, exchanges = self.reader.read(tables)
-        self._windows.take(exchanges)
+        self._windows.add_exchanges(exchanges)
         self._muted = None
         self.groups.take_events(whole(tables["groups"]))
         return data
@@ -152,18 +152,18 @@ class DeliveryMaker:
         texts = self.reader.names.clusters.texts
         if len(texts) <= 1:
             # What no message joins to the only known cluster belongs to it.
-            made = [with_cluster(self.find(data).table, next(iter(texts), None))]
+            made = [with_cluster(self.make_deliveries(data).table, next(iter(texts), None))]
         else:
             codes = np.unique(data.exchanges.cluster).tolist()
             made = [
-                with_cluster(self.find(data.of_cluster(code)).table, None if code < 0 else texts[code])
+                with_cluster(self.make_deliveries(data.of_cluster(code)).table, None if code < 0 else texts[code])
                 for code in codes
             ]
         made = [table for table in made if table.num_rows]
         table = unified(pa.concat_tables(made, promote_options="permissive")) if made else SCHEMA.empty_table()
         return order(SCHEMA_NAME, table)
 
-    def find(self, data: Input) -> Delivered:
+    def make_deliveries(self, data: Input) -> Delivered:
         """The deliveries of one cluster, with what they are made of."""
         readers = self.groups.readers(data.exchanges)
         rows = _first_deliveries(data, readers)

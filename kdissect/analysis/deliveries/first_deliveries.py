@@ -57,7 +57,7 @@ class FirstRows:
         self._ended = True
         self.whole = False
 
-    def take(self, part: Mapping[str, pa.Table]) -> None:
+    def add_rows(self, part: Mapping[str, pa.Table]) -> None:
         """Keep rows of tables of READ, as long as there is room: rows of a part that has more batches, up to the
         request of the last one for which there is."""
         if self.full:

@@ -14,7 +14,7 @@ class Windows:
     def __init__(self) -> None:
         self._parts: list[tuple[Int64s, ...]] = []
 
-    def take(self, exchanges: Exchanges) -> None:
+    def add_exchanges(self, exchanges: Exchanges) -> None:
         """Keep those of these exchanges."""
         rows = np.flatnonzero((exchanges.mute > 0) & (exchanges.left != NULL_TIME))
         if len(rows):

@@ -131,8 +131,8 @@ def _rows(
     data, firsts = delivered.data, delivered.firsts
     exchanges = data.exchanges
     produce = np.where(delivery >= 0, np.append(firsts.produce, -1)[delivery], np.append(data.sent.exchange, -1)[write])
-    made = {name: _taken(records, name, row) for name in OF_RECORDS}
-    made |= {name: _taken(delivered.table, name, delivery) for name in OF_DELIVERIES}
+    made = {name: _pick_rows(records, name, row) for name in OF_RECORDS}
+    made |= {name: _pick_rows(delivered.table, name, delivery) for name in OF_DELIVERIES}
     made["offset"] = optional(at, COUNT)
     made["produce_exchange_id"] = id_column(exchanges, produce)
     made["producer_client_id"] = words(np.append(exchanges.client_id, -1)[produce], data.names.clients.texts)
@@ -142,7 +142,7 @@ def _rows(
     return table.sort_by([(name, "ascending") for name in ORDER])
 
 
-def _taken(table: pa.Table, name: str, rows: Int64s) -> pa.Array:
+def _pick_rows(table: pa.Table, name: str, rows: Int64s) -> pa.Array:
     """A column's values in these rows; null for -1."""
     column = table[name].take(pa.array(rows, mask=rows < 0)).combine_chunks()
     return column.cast(TEXT) if pa.types.is_dictionary(column.type) else column

@@ -50,7 +50,7 @@ class TransactionEvents:
     error: Int64s
     """UNKNOWN without a response."""
 
-    def take(self, rows: Int64s) -> TransactionEvents:
+    def pick_rows(self, rows: Int64s) -> TransactionEvents:
         """These of them."""
         return TransactionEvents(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
 
@@ -100,7 +100,7 @@ def read_events(tables: Mapping[str, pa.Table], exchanges: pa.Table, texts: Name
     columns = [column[good] for column in columns]
     found = TransactionEvents(*columns, begin[row], end[row], ints(exchanges, "error_code")[row])  # type: ignore[call-arg]
     there = np.flatnonzero(found.begin != NULL_TIME)
-    return found.take(there[np.lexsort([found.exchange[there], found.begin[there]])])
+    return found.pick_rows(there[np.lexsort([found.exchange[there], found.begin[there]])])
 
 
 def number_transactions(events: TransactionEvents) -> tuple[Int64s, int]:

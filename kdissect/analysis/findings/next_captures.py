@@ -58,15 +58,15 @@ def _command(finding: Finding, connections: pa.Table, place: str) -> str | None:
         return None
     chosen = [f"tcp port {' or '.join(map(str, ports[:MOST_HOSTS]))}"] if len(ports) <= MOST_HOSTS else ["tcp"]
     if place == CONTROLLER:
-        chosen, there = ["tcp"], f"{_listed(brokers)}, the brokers, and the hosts of the controllers"
+        chosen, there = ["tcp"], f"{_list_hosts(brokers)}, the brokers, and the hosts of the controllers"
     elif place == BROKER:
         chosen += _hosts(clients)
-        there = f"{_listed(brokers)}, the host of the broker"
+        there = f"{_list_hosts(brokers)}, the host of the broker"
     else:
         chosen += _hosts(brokers)
-        there = f"{_listed(clients)}, the host of the client"
+        there = f"{_list_hosts(clients)}, the host of the client"
         if place == BOTH:
-            there += f", and on {_listed(brokers)}, the host of the broker, at the same time"
+            there += f", and on {_list_hosts(brokers)}, the host of the broker, at the same time"
     lasted = 0
     if finding.first_at is not None and finding.last_at is not None:
         lasted = (finding.last_at - finding.first_at) // 1_000_000
@@ -80,6 +80,6 @@ def _hosts(addresses: list[str]) -> list[str]:
     return [f"host {' or '.join(addresses)}"] if len(addresses) <= MOST_HOSTS else []
 
 
-def _listed(addresses: list[str]) -> str:
+def _list_hosts(addresses: list[str]) -> str:
     more = len(addresses) - MOST_HOSTS
     return " and ".join(addresses[:MOST_HOSTS]) + (f" and {more} more" if more > 0 else "")

@@ -13,7 +13,7 @@ def who(client: object) -> str:
     return "a client without an id" if client is None else f"client {client}"
 
 
-def listed(names: Iterable[object], most: int = 4) -> str:
+def list_names(names: Iterable[object], most: int = 4) -> str:
     """`a, b and c`; `a, b, c, d and 3 more`."""
     every = ["a client without an id" if name is None else str(name) for name in names]
     if len(every) > most:

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kdissect.analysis.findings.phrases import clock, duration, listed, many, time_text, times_over, who
+from kdissect.analysis.findings.phrases import clock, duration, list_names, many, time_text, times_over, who
 
 FIELD = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 SECTION = re.compile(r"\[([^]]*)\]")
@@ -51,12 +51,12 @@ def _choose(section: str, values: Values) -> str:
     for one in ALTERNATIVES.split(section):
         flag = FLAG.fullmatch(one)
         shown, named = (flag[2], [flag[1]]) if flag else (one, [])
-        if all(_known(values.get(name)) for name in [*named, *(name for name, _ in FIELD.findall(shown))]):
+        if all(_has_value(values.get(name)) for name in [*named, *(name for name, _ in FIELD.findall(shown))]):
             return shown
     return ""
 
 
-def _known(value: object) -> bool:
+def _has_value(value: object) -> bool:
     return value is not None and value is not False and value not in ("", [], ())
 
 
@@ -68,7 +68,7 @@ def _write(value: Any, form: str, parts: Mapping[str, str]) -> str:
         one, more = form[1:].split("|")
         return one if _number(value) == 1 else more
     if form.startswith("list "):
-        return listed(_fill_item(item, form[5:], parts) for item in value)
+        return list_names(_fill_item(item, form[5:], parts) for item in value)
     return UNKNOWN[form] if value is None and form in UNKNOWN else FORMS[form](value)
 
 
@@ -93,9 +93,9 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "times": lambda value: times_over(_number(value)),
     "who": who,
     "Who": lambda value: who(value)[:1].upper() + who(value)[1:],
-    "list": lambda value: listed(value, MOST_ITEMS),
-    "list2": lambda value: listed(value, PAIR),
-    "all": lambda value: listed(value, len(value)),
+    "list": lambda value: list_names(value, MOST_ITEMS),
+    "list2": lambda value: list_names(value, PAIR),
+    "all": lambda value: list_names(value, len(value)),
 }
 """How values are written, by form."""
 UNKNOWN = {"ms": "a while", "clock": "an unknown time", "time": "an unknown time", "n": "(none)"}

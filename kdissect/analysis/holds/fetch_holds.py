@@ -148,15 +148,15 @@ class HoldTracker:
         return self._settle(last, LATEST)
 
     @property
-    def kept(self) -> FetchRows | None:
+    def held_back(self) -> FetchRows | None:
         """The fetches that are held back, the last ones of those that were given."""
         return None if self._waiting is None else self._waiting.rows
 
     def _settle(self, part: _Part, watermark: int) -> pa.Table:
         fetches, rows = part.rows.fetches, part.rows.partitions
         n = len(fetches)
-        others, late_others = _told(part.others, watermark)
-        offsets, late_offsets = _told(part.offsets, watermark)
+        others, late_others = _split_by_time(part.others, watermark)
+        offsets, late_offsets = _split_by_time(part.offsets, watermark)
         firsts, due = np.empty(n + 1, np.int64), np.empty(n, np.int64)
         when, codes = np.empty((2, 3 * n), np.int64)
         sure, until, marks = begun = np.zeros((3, n), np.int64)
@@ -190,7 +190,7 @@ class HoldTracker:
         else:
             early = np.zeros(n, np.bool_)
             early[due] = True
-            shown, later = _parted(shown, early)
+            shown, later = _split_by_due(shown, early)
             found = with_columns(shown, _hold_columns(hold, spent))
         self._waiting, self._begun = None, begun[:, :0]
         if watermark != LATEST:
@@ -272,7 +272,7 @@ def _throttling(exchanges: pa.Table) -> pa.Table:
     return exchanges.select(names).take(pa.array(kept))
 
 
-def _told(table: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]:
+def _split_by_time(table: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]:
     """What was told before the watermark, and later: it goes by its own instants."""
     if not table.num_rows or watermark == LATEST:
         return table, table.slice(0, 0)
@@ -280,7 +280,7 @@ def _told(table: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]:
     return table.filter(pa.array(early)), table.filter(pa.array(~early))
 
 
-def _parted(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:
+def _split_by_due(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:
     """The rows that are due and the others, each in their order; what stands together is a slice, which is free."""
     first = len(due) if due.all() else int(np.argmin(due))
     later = first + np.flatnonzero(due[first:])

@@ -90,7 +90,7 @@ class _Events:
         order = np.lexsort((rows[3], rows[2], rows[1], rows[0]))
         return _Events(*(row[order] for row in rows))
 
-    def take(self, kept: Flags | Int64s) -> _Events:
+    def pick_rows(self, kept: Flags | Int64s) -> _Events:
         """Some rows."""
         return _Events(self.partition[kept], self.follower[kept], self.at[kept], self.value[kept])
 
@@ -212,9 +212,9 @@ class ReplicationTracker:
         asked = (place >= 0) & (offset >= 0)
         given = (place >= 0) & (ints(fetched, "record_bytes", 0) > 0) & (answered != NULL_TIME)
         if asked.any():
-            self._asked = self._asked.and_(_Events(place, follower, arrived, offset).take(asked))
+            self._asked = self._asked.and_(_Events(place, follower, arrived, offset).pick_rows(asked))
         if given.any():
-            self._given = self._given.and_(_Events(place, follower, answered, arrived).take(given))
+            self._given = self._given.and_(_Events(place, follower, answered, arrived).pick_rows(given))
 
     def _forget(self, since: int) -> None:
         """Drop what no row that is still to come can need: askings before `since` but the last ones, answers."""
@@ -223,9 +223,9 @@ class ReplicationTracker:
             kept = self._asked.at >= since
             kept[:-1] |= kept[1:]  # the one before: where the follower stood
             kept[self._asked.firsts()[1:] - 1] = True
-            self._asked = self._asked.take(_bounded(kept, self._asked.at))
+            self._asked = self._asked.pick_rows(_bounded(kept, self._asked.at))
         if len(self._given.at):
-            self._given = self._given.take(_bounded(self._given.at >= since, self._given.at))
+            self._given = self._given.pick_rows(_bounded(self._given.at >= since, self._given.at))
 
     def _waits(self, produces: pa.Table, partitions: pa.Table) -> _Waits:
         """How long each Produce waited for followers."""

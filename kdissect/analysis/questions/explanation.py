@@ -144,7 +144,9 @@ def rule_out(finding: Mapping[str, Any], everything: pa.Table, subject: pa.Table
     for column, noun in (("broker", "broker"), ("client_id", "client")):
         own = finding[column]
         if own is not None:
-            found += _others(everything.filter(pc.not_equal(everything[column].cast(pa.string()), own)), column, noun)
+            found += _name_served_others(
+                everything.filter(pc.not_equal(everything[column].cast(pa.string()), own)), column, noun
+            )
     return found
 
 
@@ -169,7 +171,7 @@ def _quotas(subject: pa.Table) -> list[str]:
     return [f"quotas: none of {_many(answered, 'answer')} was throttled"]
 
 
-def _others(rows: pa.Table, column: str, noun: str) -> list[str]:
+def _name_served_others(rows: pa.Table, column: str, noun: str) -> list[str]:
     """All other brokers (or clients), where they were served as usual in that stretch."""
     names = pc.unique(rows[column].cast(pa.string())).drop_null()
     held = pc.fill_null(pc.is_in(rows["hold"].cast(pa.string()), value_set=pa.array(AS_AGREED)), False)

@@ -51,7 +51,7 @@ class _Cache:
         self._free: list[int] = []
         self._owner, self._created, self._used, self._size, self._privileged = np.zeros((5, 0), np.int64)
 
-    def take(self, number: int, one: _Session, now: int) -> tuple[bool, int | None]:
+    def assign_slot(self, number: int, one: _Session, now: int) -> tuple[bool, int | None]:
         """Whether a new session gets a slot, and who loses it."""
         if len(self.place) < self.slots:
             at = self._free.pop() if self._free else len(self.place)
@@ -59,7 +59,7 @@ class _Cache:
                 more = np.zeros(max(16, at), np.int64)
                 for name in ("_owner", "_created", "_used", "_size", "_privileged"):
                     setattr(self, name, np.concatenate([getattr(self, name), more]))
-            self._put(at, number, one, now)
+            self._place_session(at, number, one, now)
             return True, None
         if not self.slots:
             return False, None
@@ -78,10 +78,10 @@ class _Cache:
                 return False, None
         loser = int(self._owner[at])
         del self.place[loser]
-        self._put(at, number, one, now)
+        self._place_session(at, number, one, now)
         return True, loser
 
-    def _put(self, at: int, number: int, one: _Session, now: int) -> None:
+    def _place_session(self, at: int, number: int, one: _Session, now: int) -> None:
         self.place[number] = at
         self._owner[at], self._created[at], self._used[at] = number, now, now
         self._size[at], self._privileged[at] = one.size, one.privileged
@@ -169,7 +169,7 @@ def _replayed(
         if what == USE:  # a full fetch, where an incremental one was sent in truth
             count[3] += 1
             count[4] += one.cost
-        free, loser = cache.take(n, one, now)
+        free, loser = cache.assign_slot(n, one, now)
         if loser is not None:
             counts[made[loser].client][1] += 1
         count[2] += not free

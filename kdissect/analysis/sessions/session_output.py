@@ -54,7 +54,7 @@ def partition_columns(partitions: Int64s, order: Int64s | None, rows: int) -> di
     return {"reason": words(reasons, r.REASONS), "_session_offset": optional(offsets, COUNT)}
 
 
-def _listed(pool: Int32s | Int64s, first: int, column: int) -> Int64s:
+def _rows_of_list(pool: Int32s | Int64s, first: int, column: int) -> Int64s:
     """The rows of a linked list of a pool, int64[n]."""
     rows: Int64s = np.empty(64, np.int64)
     while (count := chain(pool, first, column, rows)) > len(rows):
@@ -73,13 +73,13 @@ class Ended:
         self._sessions: list[pa.Table] = []
         self._stays: list[pa.Table] = []
 
-    def take(self, state: c.State) -> None:
+    def drain_ended(self, state: c.State) -> None:
         """Take down what has ended since the last time."""
         if self._with_stays:
-            gone = _listed(state.P, int(state.M[c.M_ENDED_P]), c.P_NEXT)
+            gone = _rows_of_list(state.P, int(state.M[c.M_ENDED_P]), c.P_NEXT)
             if len(gone):
                 self._stays.append(self._stay_rows(state, gone))
-        ended = _listed(state.S, int(state.M[c.M_ENDED_S]), c.S_NEXT)
+        ended = _rows_of_list(state.S, int(state.M[c.M_ENDED_S]), c.S_NEXT)
         if len(ended):
             self._sessions.append(self._session_rows(state, state.S[ended]))
 

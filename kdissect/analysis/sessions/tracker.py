@@ -211,7 +211,7 @@ class SessionTracker:
         """Take down sessions and stays that have ended."""
         s = self.state
         if s.M[c.M_ENDED_S] >= 0 or s.M[c.M_ENDED_P] >= 0:
-            self._ended.take(s)
+            self._ended.drain_ended(s)
             pools.free_ended(s.S, s.P, s.N, s.M)
 
 

@@ -99,9 +99,9 @@ def spark(
     from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.job import prepare
     from kdissect.spark.keep.store import Store
-    from kdissect.spark.source.remote_captures import parted
+    from kdissect.spark.source.remote_captures import split_local
     from kdissect.spark.workers import reason
-    from kdissect.spark.writing.destination import KEPT, known, partitioned, shared, target
+    from kdissect.spark.writing.destination import KEPT, check_format, partitioned, shared, target
     from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.saving import write
 
@@ -118,7 +118,9 @@ def spark(
     if here:
         _writable(output)
     with leased(None, output) if here else contextlib.nullcontext() as lease:
-        job = None if parted(captures)[1] else named()  # what is wrong with local files is said before Spark starts
+        job = (
+            None if split_local(captures)[1] else named()
+        )  # what is wrong with local files is said before Spark starts
         hushed = Hushed(NOISE)
         plain = form == "parquet" and not (partition_by or partitions or keep or Path(output, KEPT).exists())
         light = job is not None and _light(job, master, plain)
@@ -127,7 +129,7 @@ def spark(
         from pyspark.errors import PySparkException
 
         try:
-            known(session, form)
+            check_format(session, form)
             files = HadoopFiles(session)
             elsewhere = files.local(output) is None
             if elsewhere:

@@ -72,7 +72,7 @@ def _gathered(
     shares = Shares(maker.reader.names, open_files, room)
     for part in names.parts(run, replicas=True):
         if "exchanges" in part:
-            shares.add(maker.take(part))
+            shares.add(maker.read_tables(part))
     for name, piece in run.books.pieces_at_the_end():
         if name == "connections":
             maker.groups.take_connections(run.builder.finished(name, [piece]))
@@ -142,7 +142,7 @@ class Shares:
     def joined(self) -> Iterator[Input]:
         """Each share, with everything about its topics' partitions."""
         if self._spool is None:
-            yield Input.joined(self._gathered, self._names)
+            yield Input.join_pieces(self._gathered, self._names)
             return
         self._spill()
         for remainder in sorted(self._pieces):
@@ -151,7 +151,7 @@ class Shares:
     def _share(self, pieces: Sequence[_Piece], divisor: int, remainder: int) -> Iterator[Input]:
         """The share of the places whose codes have this remainder."""
         if self._room is None or sum(piece.size for piece in pieces) <= self._room:
-            yield Input.joined([self._read(piece) for piece in pieces], self._names)
+            yield Input.join_pieces([self._read(piece) for piece in pieces], self._names)
         elif remainder + divisor >= self._names.places:
             yield self._first_of(pieces, self._room, self._names.name_place(remainder))
         else:
@@ -175,12 +175,12 @@ class Shares:
                 break
             first.append(data)
             room -= piece.size
-        return Input.joined(first, self._names)
+        return Input.join_pieces(first, self._names)
 
     def _spill(self) -> None:
         """Everything that was gathered into the temporary file, by share."""
         if self._gathered:
-            self._write(Input.joined(self._gathered, self._names), 1, self._pieces)
+            self._write(Input.join_pieces(self._gathered, self._names), 1, self._pieces)
             self._gathered, self._size = [], 0
 
     def _write(self, data: Input, divisor: int, pieces: dict[int, list[_Piece]]) -> None:

@@ -43,7 +43,7 @@ class Evidence:
 
     def take(self, part: dict[str, pa.Table]) -> None:
         """Keep the rows and columns that findings read, as long as there is room."""
-        self.first.take(part)
+        self.first.add_rows(part)
         there = [name for name in READ if name in part and part[name].num_rows]
         names = [name for name in there if not TABLES[name].made.analysis]
         if not self.full:

@@ -104,7 +104,7 @@ class FolderApart:
         self._line.close()
         if self._process.wait():
             for name in self.wish.tables:
-                formats.aside(self.wish.folder / f"{name}.parquet", self._process.pid).unlink(missing_ok=True)
+                formats.part_path(self.wish.folder / f"{name}.parquet", self._process.pid).unlink(missing_ok=True)
 
     def feed(self, lot: Lot) -> None:
         """As `Folder.feed`."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder, Int64s, ints
 from kdissect.arrays.growing import runs
-from kdissect.spark.cells.table_cells import Cell, cell, joined, rows
+from kdissect.spark.cells.table_cells import Cell, cell, join_pieces, rows
 
 KEPT_ROWS = 1 << 19
 """Rows that wait to be passed on together, 30 to 60 MB."""
@@ -36,7 +36,7 @@ class Dealt:
         """What is left."""
         kept, self._kept, self._rows = self._kept, {}, 0
         for (share, name), tables in kept.items():
-            yield rows([Cell(name, "", cell(joined(tables)), lot=self._labels[share])])
+            yield rows([Cell(name, "", cell(join_pieces(tables)), lot=self._labels[share])])
 
     def to_all(self, name: str, text: str) -> Iterator[pa.RecordBatch]:
         """Staged rows with a text, as `broker`, for every task."""

@@ -39,21 +39,21 @@ def pack(columns: Words, flows: Words) -> bytes:
     """Columns int64[SEGMENT_COLUMNS, n] of rows in capture order, whose FLOW points into `flows`, int64[k, 5]."""
     directions = columns[sg.FLOW]
     parts: list[bytes] = [np.array([len(directions), len(flows)], np.int64).tobytes()]
-    _put(parts, flows.ravel())
-    _put(parts, directions)
+    _append_column(parts, flows.ravel())
+    _append_column(parts, directions)
     order = _by_direction(directions, len(flows))
     same = _same(directions[order])
-    _put(parts, columns[sg.LEN])
-    _put(parts, columns[sg.WIRE] - columns[sg.LEN])
-    _put(parts, columns[sg.VIEW])
+    _append_column(parts, columns[sg.LEN])
+    _append_column(parts, columns[sg.WIRE] - columns[sg.LEN])
+    _append_column(parts, columns[sg.VIEW])
     for column in IN_ORDER:
-        _put(parts, np.diff(columns[column], prepend=np.int64(0)))
+        _append_column(parts, np.diff(columns[column], prepend=np.int64(0)))
     wire = columns[sg.WIRE][order[:-1]]
     for column in IN_DIRECTION:
         values = columns[column][order]
         before = np.zeros(len(values), np.int64)
         before[1:] = values[:-1] + (wire if column == sg.SEQ else 0)
-        _put(parts, np.where(same, values - before, values))
+        _append_column(parts, np.where(same, values - before, values))
     whole = b"".join(parts)
     packed: bytes = pa.compress(whole, codec=CODEC, asbytes=True)
     return len(whole).to_bytes(8, "little") + packed
@@ -133,7 +133,7 @@ def _same(flow: Words) -> npt.NDArray[np.bool_]:
     return same
 
 
-def _put(parts: list[bytes], values: Words) -> None:
+def _append_column(parts: list[bytes], values: Words) -> None:
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     code = next(i for i, kind in enumerate(TYPES) if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
     parts += [bytes([code]), np.ascontiguousarray(values.astype(TYPES[code])).tobytes()]

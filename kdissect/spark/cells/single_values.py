@@ -17,7 +17,7 @@ from kdissect.arrays.dictionaries import first_codes
 _VARIED = object()
 
 
-def parted(table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
+def split_single_values(table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
     """All rows without the columns that have the same value in each, and these values: of texts that have dictionaries
     (one for all chunks), numbers and flags; None where all are null. Negative zeros and what is no number stay where
     they are, so that equal values are the same. One column stays where all are like that: it has the number of rows."""

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from kdissect.arrays.dictionaries import unified
 from kdissect.arrays.typed_values import dumped
 from kdissect.engine.saving.writing import Writing
-from kdissect.spark.cells.single_values import parted, together
+from kdissect.spark.cells.single_values import split_single_values, together
 
 STAGED = pa.schema(
     [
@@ -93,7 +93,7 @@ class Pieces:
         self._writing.wait()
 
     def _into_file(self, name: str, table: pa.Table, path: str) -> None:
-        rest, single = parted(unified(table))
+        rest, single = split_single_values(unified(table))
         told = {SINGLE: json.dumps(single).encode(), WHOLE: table.schema.serialize().to_pybytes()}
         with pa.OSFile(path, "wb") as sink:
             _write(shrunk(rest).replace_schema_metadata(told), sink)
@@ -120,7 +120,7 @@ def _shrunk(column: pa.ChunkedArray, known: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(made.cast(column.type.index_type), known.take(used))
 
 
-def opened(data: bytes, known: Mapping[str, Any] | None = None) -> pa.Table:
+def read_cell(data: bytes, known: Mapping[str, Any] | None = None) -> pa.Table:
     """A table out of a cell. `known`: columns that are left out where each row has this value in a file of `Pieces`."""
     if data.startswith(FILED):
         with pa.memory_map(data.removeprefix(FILED).decode()) as file, pa.ipc.open_stream(file) as reader:
@@ -159,7 +159,7 @@ def cells_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Cell]:
             yield Cell(*(batch.column(name)[i].as_py() for name in Cell._fields))
 
 
-def joined(pieces: Iterable[pa.Table]) -> pa.Table:
+def join_pieces(pieces: Iterable[pa.Table]) -> pa.Table:
     """Pieces of a table as one; a dictionary for all of it."""
     return unified(pa.concat_tables(pieces, promote_options="permissive"))
 
@@ -168,7 +168,7 @@ def by_table(cells: Iterable[Cell]) -> dict[str, list[pa.Table]]:
     """The pieces in staged rows, by table."""
     parts: dict[str, list[pa.Table]] = {}
     for one in cells:
-        parts.setdefault(one.table, []).append(opened(one.data))
+        parts.setdefault(one.table, []).append(read_cell(one.data))
     return parts
 
 

@@ -26,7 +26,7 @@ from kdissect.engine.passes.measures import connection_measures
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.segment import AT, FLOW, FLOW_COLUMNS, LEN
 from kdissect.spark.cells.segment_cells import pack, unpack
-from kdissect.spark.cells.table_cells import STAGED, Cell, cell, kept_note, opened, rows
+from kdissect.spark.cells.table_cells import STAGED, Cell, cell, kept_note, read_cell, rows
 from kdissect.spark.stages import decoding
 from kdissect.spark.stages.decoding import LEARNED, Following, Learned
 from kdissect.spark.stages.indexing import INLINE, Chunks
@@ -104,7 +104,7 @@ class Carrying(Following):
                 yield rows([Cell(WHOLE, "", b"")])
             elif self._told is not None:
                 with pa.ipc.open_stream(spool) as reader:
-                    yield from self._left(reader)
+                    yield from self._drop_names(reader)
 
     def _spooled(
         self, batches: Iterable[pa.RecordBatch], spool: pa.RecordBatchStreamWriter
@@ -122,7 +122,7 @@ class Carrying(Following):
         self._live = segments.flows[dissector.known_flows(len(segments.flows))]
         self._told = dumped(self.learned([]), Learned)
 
-    def _left(self, spooled: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _drop_names(self, spooled: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self.books.ledger.connections
         client, broker = ((table.client_hi, table.client_lo), (table.broker_hi, table.broker_lo))
         ports = table.client_port.astype(np.int64), table.broker_port.astype(np.int64)
@@ -169,7 +169,7 @@ def indexed(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[int,
     job that left them -> in this one."""
     for batch in batches:
         for data, number in zip(batch.column("data"), batch.column("source").to_pylist(), strict=True):
-            file, chunk, packed, payload = opened(data.as_py()).to_pylist()[0].values()
+            file, chunk, packed, payload = read_cell(data.as_py()).to_pylist()[0].values()
             source = numbers[number]
             made, flows = unpack(packed)
             yield from Chunks(plan, source, file, plan.sources[source]).again(chunk, made, flows, payload)
@@ -183,7 +183,7 @@ def settled_rows(
     for batch in batches:
         for i in range(batch.num_rows):
             name, broker, data, at, lot, origin, number = (column[i].as_py() for column in batch.columns)
-            table = opened(data)
+            table = read_cell(data)
             owner = "connection_id" if "connection_id" in table.column_names else "exchange_id"
             owners = pc.utf8_slice_codeunits(table[owner].cast(pa.string()), 0, ID_BYTES)
             kept = table.filter(pc.invert(pc.is_in(owners, value_set=texts[number])))

@@ -24,7 +24,7 @@ from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.dataset import Dataset, Notes
 from kdissect.spark.keep import handover
 from kdissect.spark.keep.handover import KEPT, OF_UNITS, OPEN, PACKED, SETTLED, WHOLE
-from kdissect.spark.keep.inventory import Kept, Manifest, Part, Work, told
+from kdissect.spark.keep.inventory import Kept, Manifest, Part, Work, describe_works
 from kdissect.spark.keep.store import UNREADABLE, Store
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.decoding import LEARNED, UNITS, Learned
@@ -74,7 +74,7 @@ class KeptDataset(Dataset):
         return super().__getitem__(name)
 
     @cached_property
-    def _known(self) -> Manifest:
+    def _read_manifest(self) -> Manifest:
         """The manifest of the last job; an empty one, with a line in the log, if what it names cannot be read."""
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
@@ -101,7 +101,7 @@ class KeptDataset(Dataset):
     def _works(self) -> list[Work]:
         """The work for each capture."""
         joined = with_common(self.plan, by_spark(self.spark))
-        works = self._known.work(self._options, self.plan.sources, joined.told)
+        works = self._read_manifest.work(self._options, self.plan.sources, joined.told)
         busy = [source for source, work in zip(self.plan.sources, works, strict=True) if not work.idle]
         skips = {(n, work.first): work.skip for n, work in enumerate(works) if work.skip}
         self.plan = replace(self.plan, labels=self._plan_of(busy).labels, skips=skips)
@@ -112,13 +112,13 @@ class KeptDataset(Dataset):
     @property
     def reused(self) -> str:
         """One line: which captures are taken from earlier jobs, and which are read."""
-        return told(self._works)
+        return describe_works(self._works)
 
     @cached_property
     def _manifest(self) -> Manifest:
         """Everything decoded and in place."""
         works = self._works
-        generation = self._store.generation(self._known.number + 1)
+        generation = self._store.generation(self._read_manifest.number + 1)
         parts = [list(work.parts) for work in works]
         busy = [number for number, work in enumerate(works) if not work.idle]
         if busy:
@@ -140,7 +140,7 @@ class KeptDataset(Dataset):
             sets[source.name] = Kept(works[number].files, last, parts[number], whole, common)
         used = {part.generation for some in parts for part in some}
         sizes = {name: self._store.size(name) for name in used}
-        made = Manifest(self._known.number + 1, self._options, sets, sizes)
+        made = Manifest(self._read_manifest.number + 1, self._options, sets, sizes)
         self._store.put(made)
         return made
 

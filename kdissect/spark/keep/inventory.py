@@ -138,7 +138,7 @@ class Manifest:
             made = json.loads(text)
             if made["form"] != FORM:
                 raise ValueError("another form")
-            sets = {name: _kept(**kept) for name, kept in made["sets"].items()}
+            sets = {name: _restore_kept(**kept) for name, kept in made["sets"].items()}
             sizes = {str(name): int(size) for name, size in made["sizes"].items()}
             return cls(int(made["number"]), str(made["options"]), sets, sizes)
         except (KeyError, TypeError, AttributeError) as error:
@@ -187,12 +187,12 @@ def _hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
-def _kept(files: Any, last: Any, parts: Any, whole: Any, common: Any) -> Kept:
+def _restore_kept(files: Any, last: Any, parts: Any, whole: Any, common: Any) -> Kept:
     made = [File(**one) for one in files]
     return Kept(made, [int(n) for n in last], [Part(**one) for one in parts], bool(whole), str(common))
 
 
-def told(works: Sequence[Work]) -> str:
+def describe_works(works: Sequence[Work]) -> str:
     """One line: what was taken over and what is read."""
     idle = sum(work.idle for work in works)
     on = [work for work in works if not work.idle and not work.anew]

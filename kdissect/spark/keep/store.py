@@ -61,7 +61,7 @@ class Store:
 
     def size(self, generation: str) -> int:
         """Bytes of a run's staged rows."""
-        return sum(one.size for one in self._files.listed(self.rows(generation), deep=True))
+        return sum(one.size for one in self._files.list_files(self.rows(generation), deep=True))
 
     def put(self, manifest: Manifest) -> None:
         """Make this the newest manifest, and remove what it does not name."""

@@ -21,7 +21,7 @@ from kdissect.analysis.ledger.subjects import Subjects
 from kdissect.analysis.ledger.time_ledger import KINDS, Ledger
 from kdissect.arrays.arrow import Int64s, ints
 from kdissect.spark.cells.dealt_rows import Dealt, share_of_text
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, joined, opened, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_pieces, read_cell, rows
 from kdissect.spark.stages.analysing import SUMMED
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
@@ -49,7 +49,7 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
     builder, dealt, count = names.builder(plan), Dealt(plan.labels), len(plan.labels)
     known, clusters = names.brokers.names(), set[str]()
     for one in cells_of(batches):
-        table = names.resolved(builder, one.table, opened(one.data))
+        table = names.resolved(builder, one.table, read_cell(one.data))
         codes, texts = cluster_codes(table)
         clusters.update(texts[code] for code in np.unique(codes[codes >= 0]))
         owned = table if "broker" in table.column_names else pa.table({"broker": [known.get(one.broker, one.broker)]})
@@ -72,9 +72,9 @@ def divide(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
         if one.table == CLUSTER_SEEN:
             clusters.add(one.broker)
         else:
-            parts.setdefault(one.table, []).append(opened(one.data))
+            parts.setdefault(one.table, []).append(read_cell(one.data))
     tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
-    tables |= {one: order(one, joined(pieces)) for one, pieces in parts.items()}
+    tables |= {one: order(one, join_pieces(pieces)) for one, pieces in parts.items()}
     dealt = Dealt(plan.labels)
     # Rows without a cluster are of the only one that is known (`split_known_clusters`), which others' rows may tell.
     for cluster, part in split_by_cluster(tables) if len(clusters) > 1 else [(next(iter(clusters), None), tables)]:
@@ -87,7 +87,7 @@ def divide(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
             if kind not in OF_ONE_BROKER:
                 yield from _send(kind, ledger, subjects, dealt, len(plan.labels))
                 continue
-            made = with_cluster(_made(name, kind, ledger, subjects), cluster)
+            made = with_cluster(_sum_or_ledger(name, kind, ledger, subjects), cluster)
             for begin, end in cut(made):
                 yield rows([Cell(name, "", cell(made.slice(begin, end - begin)), lot=label)])
     yield from dealt.rest()
@@ -102,22 +102,22 @@ def gather(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
 
     for one in cells_of(batches):
         if one.table == name:
-            yield from plain(opened(one.data))
+            yield from plain(read_cell(one.data))
             continue
         kind, of = one.table.split()
-        kinds.setdefault(kind, {}).setdefault(of, []).append(opened(one.data))
+        kinds.setdefault(kind, {}).setdefault(of, []).append(read_cell(one.data))
     for kind, parts in kinds.items():
         none = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]} | {SPANS: NO_SPANS}
-        for cluster, part in split_by_cluster(none | {one: joined(pieces) for one, pieces in parts.items()}):
+        for cluster, part in split_by_cluster(none | {one: join_pieces(pieces) for one, pieces in parts.items()}):
             if not part["exchanges"].num_rows:
                 continue
             spans = part[SPANS]
             row = locate(keys_of(spans), keys_of(part["exchanges"]))
             ledger = Ledger(part, Spans(row, *(ints(spans, column) for column in Spans._fields[1:])))
-            yield from plain(with_cluster(_made(name, kind, ledger, ledger.subjects(kind)), cluster))
+            yield from plain(with_cluster(_sum_or_ledger(name, kind, ledger, ledger.subjects(kind)), cluster))
 
 
-def _made(name: str, kind: str, ledger: Ledger, subjects: Subjects) -> pa.Table:
+def _sum_or_ledger(name: str, kind: str, ledger: Ledger, subjects: Subjects) -> pa.Table:
     return sums(kind, ledger, subjects) if name == "time_budget" else ledger.table(kind, subjects)
 
 

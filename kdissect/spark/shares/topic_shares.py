@@ -24,7 +24,7 @@ from kdissect.engine.extracts.delivery_shares import Shares
 from kdissect.spark.cells import dealt_rows
 from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
 from kdissect.spark.cells.dealt_rows import share_of_partition, split_by_share
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, joined, opened, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, join_pieces, read_cell, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.tables.builder import shown
@@ -50,12 +50,12 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
     for key, cells in groupby(cells_of(batches), lambda one: (one.origin, one.lot)):
         parts: dict[str, list[pa.Table]] = {}
         for one in cells:
-            of, table = one.table.removeprefix(ALIGNED), opened(one.data)
+            of, table = one.table.removeprefix(ALIGNED), read_cell(one.data)
             if of in BY_TOPIC[name]:
                 parts.setdefault(of, []).append(names.resolved(builder, of, table))
         if dealt.size >= dealt_rows.KEPT_ROWS:
             yield from dealt.rest()
-        dealt.take({of: joined(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
+        dealt.take({of: join_pieces(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
     yield from dealt.rest()
 
 
@@ -63,7 +63,7 @@ def deal_sent(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> It
     """Staged rows of SENT to such rows, dealt out as those of `deal`."""
     dealt = dealt_rows.Dealt(plan.labels)
     for one in cells_of(batches):
-        table = resolve_sent(opened(one.data), names.topics)
+        table = resolve_sent(read_cell(one.data), names.topics)
         yield from dealt.take(one.table, table, share_of_partition(table, len(plan.labels)))
     yield from dealt.rest()
 
@@ -106,14 +106,14 @@ class _Dealt:
             if name in tables:
                 share, of = share_of_partition(tables[name], count), locate(keys_of(tables[name]), keys)
                 wanted.append((of * count + share)[of >= 0])
-                self._put(name, tables[name], np.arange(len(share)), share)
+                self._keep_rows(name, tables[name], np.arange(len(share)), share)
         of, share = np.divmod(np.unique(np.concatenate(wanted)), count)
         for name in BY_EXCHANGE:
             if name in tables:
                 at = of if name == "exchanges" else locate((keys[0][of], keys[1][of]), keys_of(tables[name]))
-                self._put(name, tables[name], at[at >= 0], share[at >= 0])
+                self._keep_rows(name, tables[name], at[at >= 0], share[at >= 0])
 
-    def _put(self, name: str, table: pa.Table, row: Int64s, share: Int64s) -> None:
+    def _keep_rows(self, name: str, table: pa.Table, row: Int64s, share: Int64s) -> None:
         """Keep rows of a table, each for the task in `share`."""
         for one, piece in split_by_share(table, row, share):
             self._kept.setdefault((one, name), []).append(piece)
@@ -124,10 +124,10 @@ class _Dealt:
         kept, self._kept, self.size = self._kept, {}, 0
         called, self._called = self._called, ""
         for (share, name), tables in kept.items():
-            yield rows([Cell(name, called, cell(joined(tables)), lot=self._labels[share])])
+            yield rows([Cell(name, called, cell(join_pieces(tables)), lot=self._labels[share])])
         for name, told in (("groups", self._groups), ("connections", self._connections)):
             if told:
-                table = joined(told)
+                table = join_pieces(told)
                 data = cell(_stays(table) if name == "groups" else table)
                 yield rows([Cell(name, called, data, lot=label) for label in self._labels])
         self._groups, self._connections = [], []
@@ -155,7 +155,7 @@ def _lots(batches: Iterable[pa.RecordBatch], name: str) -> Iterator[Lot]:
     """The rows that were dealt out, lot by lot."""
     none = {one: SCHEMAS[one].empty_table() for one in BY_TOPIC[name]}
     for _, cells in groupby(cells_of(batches), lambda one: one.broker):
-        yield none | {one.table: opened(one.data) for one in cells}
+        yield none | {one.table: read_cell(one.data) for one in cells}
 
 
 def _deliveries(lots: Iterable[Lot]) -> Iterator[pa.Table]:
@@ -164,7 +164,7 @@ def _deliveries(lots: Iterable[Lot]) -> Iterator[pa.Table]:
     with ExitStack() as open_files:
         shares = Shares(maker.reader.names, open_files, None)
         for lot in lots:
-            shares.add(maker.take(lot))
+            shares.add(maker.read_tables(lot))
             maker.groups.take_connections(lot["connections"])
         for share in shares.joined():
             yield maker.deliveries(share)
@@ -178,5 +178,5 @@ def _make_at_once(lots: Iterable[Lot], name: str) -> Iterator[pa.Table]:
             if table.num_rows:
                 parts.setdefault(one, []).append(table)
     tables = {one: SCHEMAS[one].empty_table() for one in BY_TOPIC[name]}
-    tables |= {one: order(one, joined(pieces)) for one, pieces in parts.items()}
+    tables |= {one: order(one, join_pieces(pieces)) for one, pieces in parts.items()}
     yield topic_traffic(tables) if name == "topic_traffic" else traced(tables)

@@ -20,7 +20,7 @@ from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Int64s, ints, times
 from kdissect.spark.cells.aligned_rows import ALIGNED
 from kdissect.spark.cells.dealt_rows import Dealt, share_of_text
-from kdissect.spark.cells.table_cells import Cell, by_table, cell, cells_of, joined, opened, rows
+from kdissect.spark.cells.table_cells import Cell, by_table, cell, cells_of, join_pieces, read_cell, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.tables.builder import shown
@@ -36,7 +36,7 @@ def pairs(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Aligned rows, in order of (origin, lot), to one staged row with the distinct PAIRS in them."""
     found = [PAIRS.empty_table()]
     for lot in _lots(batches):
-        found += [_told(table) for table in lot.values() if "producer_id" in table.column_names]
+        found += [_distinct_pairs(table) for table in lot.values() if "producer_id" in table.column_names]
     yield rows([Cell("pairs", "", cell(_distinct(pa.concat_tables(found))))])
 
 
@@ -51,7 +51,7 @@ def join_producers(cells: Iterable[bytes]) -> dict[str, str]:
         return text
 
     for data in cells:
-        for producer, named in zip(*(column.to_pylist() for column in opened(data).columns), strict=True):
+        for producer, named in zip(*(column.to_pylist() for column in read_cell(data).columns), strict=True):
             one, other = sorted((root(str(producer)), root(f"={named}")))
             roots.setdefault(one, one)
             roots[other] = one
@@ -93,7 +93,7 @@ def make(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBat
     """All that `deal` gives of some shares to rows of `transactions`."""
     parts = by_table(cells_of(batches))
     tables = {one: SCHEMAS[one].empty_table() for one in TRANSACTIONS.tables}
-    tables |= {one: order(one, joined(pieces)) for one, pieces in parts.items()}
+    tables |= {one: order(one, join_pieces(pieces)) for one, pieces in parts.items()}
     made = shown(transactions(tables), SCHEMAS["transactions"].remove_metadata())
     yield from made.select(plan.tables["transactions"]).to_batches()
 
@@ -105,8 +105,8 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, pa.Table]]:
         for one in cells:
             name = one.table.removeprefix(ALIGNED)
             if name in TRANSACTIONS.tables:
-                parts.setdefault(name, []).append(opened(one.data))
-        lot = {name: joined(pieces) for name, pieces in parts.items()}
+                parts.setdefault(name, []).append(read_cell(one.data))
+        lot = {name: join_pieces(pieces) for name, pieces in parts.items()}
         carried = lot.pop("record_batches", None)
         if carried is not None and "produces" in lot:  # those that readers were given tell nothing
             table = carried.filter(pa.array(ints(carried, "is_transactional", 0) == 1))
@@ -116,7 +116,7 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, pa.Table]]:
         yield lot
 
 
-def _told(table: pa.Table) -> pa.Table:
+def _distinct_pairs(table: pa.Table) -> pa.Table:
     """PAIRS of rows with both ids."""
     made = [ints(table, "producer_id"), table["transactional_id"].cast(pa.string())]
     found = pa.table([pa.array(made[0]), made[1]], schema=PAIRS)

@@ -88,7 +88,7 @@ class Asked:
         return pa.schema([SCHEMAS[self.table].field(column) for column in self.columns])
 
 
-def asked(options: Mapping[str, str]) -> Asked:
+def parse_options(options: Mapping[str, str]) -> Asked:
     """The options of `spark.read.format("kdissect")`. Raises UsageError."""
     for name in options:
         if name.lower() not in OPTIONS:
@@ -240,11 +240,11 @@ class Format(DataSource):
         """The table's columns with their meaning as comments."""
         if self.options.get("table") == STREAMED:
             return spark_schema(FILES)
-        return spark_schema(asked(self.options).schema)
+        return spark_schema(parse_options(self.options).schema)
 
     def reader(self, schema: StructType) -> Reader:
         """Reads what the options say. `schema`, where the user gave one, may name some of the columns."""
-        return Reader(_of(asked(self.options), schema))
+        return Reader(_of(parse_options(self.options), schema))
 
     def streamReader(self, schema: StructType) -> FileStream:  # noqa: N802
         """Files of a directory as they become complete: what `kdissect.spark.stream` is made of."""
@@ -260,7 +260,7 @@ class FilteringFormat(Format):
 
     def reader(self, schema: StructType) -> Reader:
         """Reads what the options say."""
-        return FilteringReader(_of(asked(self.options), schema))
+        return FilteringReader(_of(parse_options(self.options), schema))
 
 
 def _of(wanted: Asked, schema: StructType) -> Asked:

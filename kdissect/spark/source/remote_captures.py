@@ -47,7 +47,7 @@ _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
 _LOCAL = re.compile(r"file:/+", re.IGNORECASE)
 
 
-def parted(paths: Named | Sequence[Named]) -> tuple[Named | list[Named] | None, list[str]]:
+def split_local(paths: Named | Sequence[Named]) -> tuple[Named | list[Named] | None, list[str]]:
     """What is on this machine (None: nothing), `file:` URLs as paths, and what is in file systems elsewhere."""
     if isinstance(paths, str | os.PathLike):
         return (None, [paths]) if isinstance(paths, str) and _elsewhere(paths) else (_plain(paths), [])
@@ -69,14 +69,14 @@ def _elsewhere(path: str) -> bool:
 
 
 def remote_sources(spark: SparkSession | None, paths: Sequence[str]) -> list[Source]:
-    """Capture sets elsewhere; see `opened`. Raises UsageError without a session, or for a scheme that it does not
+    """Capture sets elsewhere; see `open_remote`. Raises UsageError without a session, or for a scheme that it does not
     know."""
     from py4j.protocol import Py4JJavaError
 
     if spark is None:
         raise UsageError(f"{paths[0]}: a session of Spark is needed for this file system")
     try:
-        return opened(HadoopFiles(spark), paths)
+        return open_remote(HadoopFiles(spark), paths)
     except Py4JJavaError as error:
         raise CaptureUnreadable(f"{', '.join(paths)}: {error.java_exception.toString()!s}") from None
 
@@ -100,12 +100,12 @@ def _escaped(path: str) -> str:
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
-def opened(files: HadoopFiles, paths: Sequence[str]) -> list[Source]:
+def open_remote(files: HadoopFiles, paths: Sequence[str]) -> list[Source]:
     """Capture sets of what is named: paths, globs in their last part, folders. Raises CaptureNotFound, NotACapture,
     CaptureUnreadable."""
     listed: dict[str, Listed] = {}
     for path in paths:
-        for one in _named(files, path):
+        for one in _list_matches(files, path):
             listed.setdefault(one.path, one)
     for one in listed.values():
         if one.size > WHOLE:
@@ -149,15 +149,17 @@ def _head_of(path: str) -> int:
     return WHOLE_BLOCKS.get(posixpath.splitext(path)[1], HEAD)
 
 
-def _named(files: HadoopFiles, path: str) -> list[Listed]:
+def _list_matches(files: HadoopFiles, path: str) -> list[Listed]:
     folder, _, last = path.rstrip("/").rpartition("/")
     if any(sign in folder for sign in "*?["):
         raise UsageError(f"{path}: a pattern in another file system stands in the last part of the path")
     if any(sign in last for sign in "*?["):
-        found = [one for one in files.listed(folder, deep=False) if fnmatch.fnmatch(posixpath.basename(one.path), last)]
+        found = [
+            one for one in files.list_files(folder, deep=False) if fnmatch.fnmatch(posixpath.basename(one.path), last)
+        ]
         complaint = f"{path}: no file matches. Check the pattern."
     else:
-        found = files.listed(path, deep=True)
+        found = files.list_files(path, deep=True)
         complaint = f"{path}: no such file, or a folder without files."
     if not found:
         raise CaptureNotFound(complaint)

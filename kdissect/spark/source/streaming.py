@@ -22,7 +22,7 @@ from kdissect.engine.resumption import Continued, columns
 from kdissect.engine.settings import Settings
 from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
-from kdissect.spark.cells.table_cells import cell, opened
+from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.registration import register
 from kdissect.tables.declaration import SCHEMAS
@@ -143,12 +143,12 @@ class Work:
         from kdissect.spark.source.placed_rows import PlacedRows
 
         work = (PlacedRows if self.placed else Continued)(capture, self.tables, self.settings, state)
-        for table, batch in work.rows_of(member(name, _there(path)) for name, path in files):
+        for table, batch in work.rows_of(member(name, _current_path(path)) for name, path in files):
             yield table, pa.Table.from_batches([batch])
         yield work.state()
 
 
-def _there(path: str) -> str:
+def _current_path(path: str) -> str:
     """The file, or what compressing it meanwhile (`tcpdump -z`) has made of it."""
     from kdissect.spark.source.file_stream import COMPRESSED
 
@@ -201,4 +201,4 @@ def _rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.R
     """Cells to rows."""
     for batch in batches:
         for data in batch.column(0):
-            yield from opened(data.as_py()).cast(schema).to_batches()
+            yield from read_cell(data.as_py()).cast(schema).to_batches()

@@ -33,7 +33,7 @@ from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import NULL_TIME
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, joined, note, opened, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_pieces, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
 from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
@@ -118,7 +118,7 @@ def summed_decoded(name: str) -> tuple[str, ...]:
     return tuple(one for one in SUMMED[name] if one not in summed_in(name))
 
 
-def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def columns_to_ask(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """What to ask of a broker's analysis so that these tables, and the findings if they are among them, can be made."""
     found = {
         name: list(columns)
@@ -165,10 +165,10 @@ def analyse(
     by broker, the instant before which these rows lie, where others follow: then there are rows of STATE, too, which
     those are to be given with. None: nothing follows."""
     builder = names.builder(plan)
-    wanted, telling = asked(plan.tables), Telling()
+    wanted, telling = columns_to_ask(plan.tables), Telling()
     tells = holds_exchanges(plan)
     for broker, cells in groupby(cells_of(batches), lambda one: one.broker):
-        stage, mine = _begun(wanted, cells)
+        stage, mine = _begin_analysis(wanted, cells)
         for tables in _analysed(stage, builder, mine, None if ends is None else ends[broker]):
             yield from _staged(tables, plan, broker)
             if tells:
@@ -180,10 +180,10 @@ def analyse(
 
 def holds_exchanges(plan: Plan) -> bool:
     """Whether rows of `exchanges` are told their holds."""
-    return Stage(asked(plan.tables)).holds_exchanges
+    return Stage(columns_to_ask(plan.tables)).holds_exchanges
 
 
-def _begun(wanted: Mapping[str, Sequence[str]], cells: Iterator[Cell]) -> tuple[Stages, Iterator[Cell]]:
+def _begin_analysis(wanted: Mapping[str, Sequence[str]], cells: Iterator[Cell]) -> tuple[Stages, Iterator[Cell]]:
     """The analysis of a broker as its rows find it, and these."""
     first = next(cells)
     if first.table == STATE:
@@ -206,7 +206,7 @@ def _analysed(
             yield _fed(stage, builder, none, parts, at)
             parts, count = {}, 0
         for one in lot:
-            piece, name = opened(one.data), "exchanges" if one.table == FEW else one.table
+            piece, name = read_cell(one.data), "exchanges" if one.table == FEW else one.table
             if name in TELLING:
                 piece = piece.append_column(ORIGIN, pa.array(np.full(piece.num_rows, one.origin, np.int32)))
             parts.setdefault(name, []).append(piece)
@@ -226,7 +226,7 @@ def _fed(
     tables = dict(none)
     messages: dict[tuple[int, int], pa.Table] = {}
     for name, pieces in parts.items():
-        whole = joined([builder.resolve(name, piece) for piece in pieces])
+        whole = join_pieces([builder.resolve(name, piece) for piece in pieces])
         if name in SCHEMAS:
             tables[name] = order(name, whole)
         else:
@@ -310,9 +310,9 @@ def sift(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
     builder = names.builder(plan)
     for one in cells_of(batches):
         if one.table == SENT:
-            yield from _by_cluster(SENT, resolve_sent(opened(one.data), names.topics))
+            yield from _by_cluster(SENT, resolve_sent(read_cell(one.data), names.topics))
         else:
-            yield from evidence_of(one.table, names.resolved(builder, one.table, opened(one.data)), plan)
+            yield from evidence_of(one.table, names.resolved(builder, one.table, read_cell(one.data)), plan)
 
 
 def filled(
@@ -330,7 +330,7 @@ def _pieces(name: str, table: pa.Table, broker: str = "") -> Iterator[pa.RecordB
         yield rows([Cell(name, broker, cell(table.slice(begin, end - begin)))])
 
 
-def find(
+def find_findings(
     batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, quality: pa.Table | None, clusters: Searched
 ) -> Iterator[pa.RecordBatch]:
     """Staged rows of evidence in order of `broker`, those of a cluster together, to staged rows with what is found in
@@ -344,10 +344,10 @@ def find(
         parts: dict[str, list[pa.Table]] = {}
         for one in cells:
             if before is None or one.at < before:
-                parts.setdefault(one.table.removeprefix(EVIDENCE), []).append(opened(one.data))
+                parts.setdefault(one.table.removeprefix(EVIDENCE), []).append(read_cell(one.data))
         tables = {} if quality is None else {"capture_quality": quality}
         for name in [name for name in parts if name != SENT]:  # one copy at a time
-            table = joined(parts.pop(name))
+            table = join_pieces(parts.pop(name))
             if before is not None and TIME_KEY in table.column_names:
                 table = table.filter(pc.less(table[TIME_KEY], before))
             tables[name] = order(name, table)
@@ -375,14 +375,14 @@ def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Name
     """Staged rows of all tables that a table in SUMMED reads to its rows."""
     parts = _resolved(batches, plan, names)
     tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
-    tables |= {one: order(one, joined(pieces)) for one, pieces in parts.items()}
+    tables |= {one: order(one, join_pieces(pieces)) for one, pieces in parts.items()}
     yield from shown(MAKERS[name](tables), SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
 
 
 def count_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Staged rows of `record_batches` to such rows without data: their first instant as `at`, their number as `lot`."""
     for one in cells_of(batches):
-        table = opened(one.data)
+        table = read_cell(one.data)
         at = pc.min(table[TIME_KEY]).as_py()
         yield rows([one._replace(data=b"", at=ALWAYS if at is None else at, lot=table.num_rows)])
 
@@ -401,7 +401,7 @@ def end_of_first(cells: Iterable[tuple[int, int]]) -> int | None:
 def keep_until(batches: Iterable[pa.RecordBatch], until: int | None) -> Iterator[pa.RecordBatch]:
     """Those staged rows whose request began until this instant (microseconds, None: all)."""
     for one in cells_of(batches):
-        table = opened(one.data)
+        table = read_cell(one.data)
         if until is not None and TIME_KEY in table.column_names:
             table = table.filter(pc.less_equal(table[TIME_KEY], until))
         if table.num_rows:
@@ -412,8 +412,8 @@ def deliver(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iter
     """Staged rows, as they were decoded, of tables that deliveries are made of to staged rows of the evidence of
     `deliveries`."""
     first = FirstRows()
-    tables = {name: joined(pieces) for name, pieces in _resolved(batches, plan, names).items()}
-    first.take(tables)
+    tables = {name: join_pieces(pieces) for name, pieces in _resolved(batches, plan, names).items()}
+    first.add_rows(tables)
     for name, table in tables.items():
         first.add(name, table)
     yield from delivered(first)
@@ -433,7 +433,7 @@ def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Itera
 def _producers(parts: Mapping[str, list[pa.Table]], names: Names) -> pa.Table:
     if not parts.get(SENT):
         return SCHEMAS["producers"].empty_table()
-    return producers_table(joined(parts[SENT]), names.topics)
+    return producers_table(join_pieces(parts[SENT]), names.topics)
 
 
 def _resolved(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> dict[str, list[pa.Table]]:
@@ -441,7 +441,7 @@ def _resolved(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> di
     builder = names.builder(plan)
     parts: dict[str, list[pa.Table]] = {}
     for one in cells_of(batches):
-        table = opened(one.data)
+        table = read_cell(one.data)
         if not one.table.startswith(EVIDENCE):
             table = names.resolved(builder, one.table, table)
         parts.setdefault(one.table, []).append(table)

@@ -134,7 +134,7 @@ class PartitionInputs:
     def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
         """What leaves is taken out; the names of its clients stay here."""
         assert isinstance(completion.reader, Gathered)
-        connection, n, client = self.departures.take(harvest, completion, completion.reader)
+        connection, n, client = self.departures.take_giants(harvest, completion, completion.reader)
         yield
         builder = self._books.builder
         if "connections" in builder.columns and len(n):
@@ -150,17 +150,17 @@ class PartitionInputs:
 
 def decode(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Index rows of one partition, in order, to staged rows, units of giant connections among them."""
-    yield from _told(Following(plan, origin).follow(batches))
+    yield from _note_tables(Following(plan, origin).follow(batches))
 
 
 def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Units to staged rows."""
     made = Decoding(plan, whole=False, origin=origin)
     units = (data for batch in batches for data in batch.column("data").to_pylist())
-    yield from _told(chain(made.staged(rows_of_units(made.books, plan, units)), made.end()))
+    yield from _note_tables(chain(made.staged(rows_of_units(made.books, plan, units)), made.end()))
 
 
-def _told(staged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _note_tables(staged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Staged rows, and at the end of which tables there were some."""
     found: set[str] = set()
     for batch in staged:
@@ -189,7 +189,7 @@ class Decoding:
         self.plan = plan
         self.whole = whole
         self._origin = origin
-        _, self.books = analysed([source.named() for source in plan.sources], plan.decoded, plan.settings)
+        _, self.books = analysed([source.without_files() for source in plan.sources], plan.decoded, plan.settings)
         by_broker = stage_by_broker(plan.decoded)
         self.by_broker = split_tables(by_broker)
         read = frozenset(by_broker.tables.get("exchanges", ())) | frozenset(EXCHANGE_KEYS)

@@ -85,7 +85,7 @@ class Found:
         self._sorted: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._order: Int64s = np.zeros(0, np.int64)
 
-    def take(self, table: pa.Table) -> None:
+    def add_rows(self, table: pa.Table) -> None:
         """Rows of FOUND."""
         self._parts.append(table)
         self._told = None

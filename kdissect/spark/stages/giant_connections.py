@@ -73,7 +73,7 @@ class Departures:
         self._count = self._bytes = 0
         self._ready: list[bytes] = []
 
-    def take(self, harvest: Harvest, completion: Completion, capture: Gathered) -> tuple[Words, Words, Words]:
+    def take_giants(self, harvest: Harvest, completion: Completion, capture: Gathered) -> tuple[Words, Words, Words]:
         """Take out of a harvest what is to leave: (its row of connections, number and client, -1 for none) of each."""
         if self._capture != self._ledger.capture:
             self._cut()

@@ -94,7 +94,7 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
             if len(capture.secrets) > told:
                 yield chunks.secrets(capture.secrets[told:])
                 told = len(capture.secrets)
-            chunks.take(block, scanner.scan(block))
+            chunks.add_block(block, scanner.scan(block))
             if chunks.full:
                 yield from chunks.cut(scanner.flows)
     except CaptureNotFound:
@@ -129,7 +129,7 @@ class Chunks:
         self.last = 0
         """Number of the last packet taken."""
 
-    def take(self, block: Block, segments: Words) -> None:
+    def add_block(self, block: Block, segments: Words) -> None:
         """The segment rows of a block, but for those of packets that an earlier job has read."""
         if len(segments):
             self.last = max(self.last, int(segments[:, sg.PACKET].max()))

@@ -62,7 +62,7 @@ class Source:
         """The capture set."""
         return CaptureSet(self.name, [Member(name, Path(path)) for name, path in self.files])
 
-    def named(self) -> CaptureSet:
+    def without_files(self) -> CaptureSet:
         """The capture set by its names alone, which is what most tasks need of most captures: it cannot be read."""
         return CaptureSet(self.name, [Member(name, None) for name, _ in self.files])
 

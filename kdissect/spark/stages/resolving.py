@@ -15,7 +15,7 @@ from kdissect.kafka.completed import Quality
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.scanner import Scanner
 from kdissect.problems import CaptureNotFound, Kind
-from kdissect.spark.cells.table_cells import opened
+from kdissect.spark.cells.table_cells import read_cell
 from kdissect.spark.stages.decoding import THERE, UNITS, Learned, with_groups, with_problems
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.indexing import FILE, FileFacts
@@ -88,7 +88,7 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
             learned.merge(more)
     if facts and all(one.absent for one in facts):
         raise CaptureNotFound(f"Spark's executors have none of the captures. {facts[0].error}")
-    captures = [source.named() for source in plan.sources]
+    captures = [source.without_files() for source in plan.sources]
     _, books = analysed(captures, plan.tables, plan.settings)
     builder = books.builder
     if learned is not None:
@@ -143,16 +143,16 @@ def resolved_rows(
     batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names, known: Mapping[str, Any] | None = None
 ) -> Iterator[pa.Table]:
     """Staged rows of one table with everything that only the whole job knows; helper columns stand among theirs. Of
-    `exchanges` what was found out about them comes first (FOUND). `known`: see `opened`."""
+    `exchanges` what was found out about them comes first (FOUND). `known`: see `read_cell`."""
     builder, found = names.builder(plan), Found()
     for batch in batches:
         for kind, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
-            table = opened(data.as_py(), known)
+            table = read_cell(data.as_py(), known)
             if plan.whole:
                 yield table
                 continue
             if kind == FOUND:
-                found.take(table)
+                found.add_rows(table)
                 continue
             table = names.resolved(builder, name, table)
             yield found.filled(table) if name == "exchanges" else table

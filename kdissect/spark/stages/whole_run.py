@@ -62,7 +62,7 @@ NOTHING_COUNTED = Tally(np.zeros((0, 0), np.int64), 0, 0, 0, {})
 def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.RecordBatch]:
     """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables. `straight`:
     tables that are written to files instead; the names of these are told at the end."""
-    captures = [_opened(source) for source in plan.sources]
+    captures = [_open_source(source) for source in plan.sources]
     # beside a thread that makes Parquet, which is busy all the time, more of them are not sooner done
     jobs = 1 if straight is not None else max(plan.cores, 1)
     run = AnalysedRun(captures, plan.decoded, replace(plan.settings, jobs=jobs))
@@ -81,7 +81,7 @@ def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.Reco
         pa.default_memory_pool().release_unused()  # the worker goes on with other tasks
 
 
-def _opened(source: Source) -> CaptureSet:
+def _open_source(source: Source) -> CaptureSet:
     capture = source.capture()
     capture.left_out = list(source.left_out)
     return capture
@@ -154,7 +154,7 @@ class Reading:
     def _rows(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
         for part in parts:
             if self._finds:
-                self._first.take(part)
+                self._first.add_rows(part)
             for name, table in part.items():
                 if not TABLES[name].made.at_the_end and not isinstance(table, Codes):
                     yield from self._put(name, table)

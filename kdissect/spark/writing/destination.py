@@ -45,7 +45,7 @@ def partitioned(tables: Sequence[str] | None, by: Sequence[str]) -> dict[str, li
     return found
 
 
-def known(session: SparkSession, form: str) -> None:
+def check_format(session: SparkSession, form: str) -> None:
     """Raise UsageError where the session cannot write this format."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException

@@ -38,7 +38,7 @@ class LakeTables:
 
     def save(self, name: str, frame: DataFrame, by: Sequence[str]) -> int:
         """Make these the rows of a table; how many it has."""
-        if name in MERGED and self._there(name):
+        if name in MERGED and self._exists(name):
             self._merge(name, frame, MERGED[name])
         elif self._form == "delta":
             made = frame.write.format("delta").mode("overwrite").option("mergeSchema", "true")
@@ -69,7 +69,7 @@ class LakeTables:
     def _name(self, name: str) -> str:
         return f"delta.`{self._place(name)}`" if self._form == "delta" else f"{CATALOG}.`{name}`"
 
-    def _there(self, name: str) -> bool:
+    def _exists(self, name: str) -> bool:
         from pyspark.errors import AnalysisException
 
         try:

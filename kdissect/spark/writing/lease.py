@@ -135,7 +135,7 @@ class HadoopFolder:
 
     def times(self) -> dict[str, float]:
         """See Folder."""
-        listed = self._files.listed(self._folder, deep=False)
+        listed = self._files.list_files(self._folder, deep=False)
         return {one.path.rpartition("/")[2]: one.changed / 1000 for one in listed}
 
     def read(self, name: str) -> bytes:

@@ -81,7 +81,7 @@ class PlacedTables(Mapping[str, "DataFrame"]):
     def known(self, name: str) -> pa.Table | None:
         """The rows of a table that the driver has, as they are written."""
         if TABLES[name].made in (By.LEARNED, By.NOTED):
-            return self._places.placed(name, self._made.known(name), self._made.plan.tables[name])
+            return self._places.placed(name, self._made.collect_small(name), self._made.plan.tables[name])
         return None
 
     @property

@@ -76,7 +76,7 @@ def _write(
     here = None if run is None or not names else TasksFiles(made, placed, names, run)
     _describe(session, f"decoding {many(len(made.plan.sources), 'capture')} of {many(len(made.bytes), 'file')}")
     begun("decoding")
-    counted = _tell(made)
+    counted = _decode_and_log(made)
     most = max(1, -(-sum(made.bytes) // FILE_BYTES))
     rows: dict[str, int] = {}
     if run is None:
@@ -157,7 +157,7 @@ def _rows(session: SparkSession, form: str, frame: DataFrame, place: str) -> int
     return (read.schema(frame.schema) if form == "parquet" else read).load(place).count()
 
 
-def _tell(made: Dataset) -> str:
+def _decode_and_log(made: Dataset) -> str:
     """Decode; log what was read of each capture set, and what was not and why; what was read in all."""
     facts: dict[int, list[FileFacts]] = {number: [] for number in range(len(made.plan.sources))}
     for name, data in made.notes:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine.saving.writing import Writing
-from kdissect.spark.cells.table_cells import opened
+from kdissect.spark.cells.table_cells import read_cell
 from kdissect.spark.placing import Places
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.plan import Plan
@@ -125,9 +125,9 @@ def write_staged(
     with TableFiles(Path(folder), schemas) as files:
         for batch in batches:
             for name, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
-                table = opened(data.as_py())
+                table = read_cell(data.as_py())
                 if name == FOUND:
-                    found.take(table)
+                    found.add_rows(table)
                     continue
                 table = names.resolved(builder, name, table)
                 if name == "exchanges" and not plan.whole:

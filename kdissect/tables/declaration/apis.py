@@ -9,12 +9,12 @@ LIST_OFFSETS_API, INIT_PRODUCER_ID = Api(2), Api(22)
 OFFSET_COMMIT, TXN_OFFSET_COMMIT = Api(8), Api(28)
 
 
-def _asked(field: str) -> Reads:
+def _request_field(field: str) -> Reads:
     """A field of a partition in a ListOffsets request."""
     return LIST_OFFSETS_API.request(f"topics.partitions.{field}")
 
 
-def _given(field: str) -> Reads:
+def _response_field(field: str) -> Reads:
     """A field of a partition in the response."""
     return LIST_OFFSETS_API.response(f"topics.partitions.{field}")
 
@@ -41,22 +41,23 @@ LIST_OFFSETS = table(
     m.TOPIC,
     Column("partition", m.CODE, "Partition number."),
     Column("timestamp_asked", m.TIME, "Timestamp asked for; null for the special ones that `asked` names.",
-           reads=_asked("timestamp")),
+           reads=_request_field("timestamp")),
     Column("asked", m.TEXT, "What was asked: timestamp, latest, earliest, max_timestamp, earliest_local, "
-           "latest_tiered, earliest_pending_upload, or `special N`.", reads=_asked("timestamp")),
-    Column("offset", m.COUNT, "Offset of the answer, -1 for none (v1 and later).", reads=_given("offset")),
+           "latest_tiered, earliest_pending_upload, or `special N`.", reads=_request_field("timestamp")),
+    Column("offset", m.COUNT, "Offset of the answer, -1 for none (v1 and later).", reads=_response_field("offset")),
     Column("offsets", m.OFFSETS, "The answer of v0: offsets of log segments, newest first.",
-           reads=_given("old_style_offsets")),
-    Column("timestamp", m.TIME, "Timestamp of the answer; null for none.", reads=_given("timestamp")),
+           reads=_response_field("old_style_offsets")),
+    Column("timestamp", m.TIME, "Timestamp of the answer; null for none.", reads=_response_field("timestamp")),
     Column("leader_epoch", m.CODE, "Leader epoch of the answer, -1 for none (v4 and later).",
-           reads=_given("leader_epoch")),
-    Column("error_code", m.CODE, "Error code of the partition; null without an answer.", reads=_given("error_code")),
+           reads=_response_field("leader_epoch")),
+    Column("error_code", m.CODE, "Error code of the partition; null without an answer.",
+           reads=_response_field("error_code")),
     Column("isolation_level", m.CODE, "0 read_uncommitted, 1 read_committed (v2 and later).",
            reads=LIST_OFFSETS_API.request("isolation_level")),
     Column("replica_id", m.CODE, "Node id of an asking replica, -1 for a client.",
            reads=LIST_OFFSETS_API.request("replica_id")),
     Column("current_leader_epoch", m.CODE, "CurrentLeaderEpoch of the request, -1 for none (v4 and later).",
-           reads=_asked("current_leader_epoch")),
+           reads=_request_field("current_leader_epoch")),
     Column("latency_ms", m.MS, "As in `exchanges`."),
     made=By.BLOCK,
     reads=LIST_OFFSETS_API.request("topics.name", "topics.partitions.partition_index")

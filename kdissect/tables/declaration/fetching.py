@@ -8,12 +8,12 @@ from kdissect.tables.declaration.model import Api, By, Column, Gathering, Reads,
 FETCH = Api(1)
 
 
-def _asked(*fields: str) -> Reads:
+def _request_fields(*fields: str) -> Reads:
     """Fields of a partition in the request."""
     return FETCH.request(*(f"topics.partitions.{field}" for field in fields))
 
 
-def _given(*fields: str) -> Reads:
+def _response_fields(*fields: str) -> Reads:
     """Fields of a partition in the response."""
     return FETCH.response(*(f"responses.partitions.{field}" for field in fields))
 
@@ -70,7 +70,7 @@ FETCHES = table(
         )
         | FETCH.response("responses.topic", "responses.topic_id")
     ),
-    Column("partitions_sent", m.COUNT, "Partitions named in the request (Topics).", reads=_asked("partition")),
+    Column("partitions_sent", m.COUNT, "Partitions named in the request (Topics).", reads=_request_fields("partition")),
     Column("partitions_added", m.COUNT, "Of those, new in the session.", by=By.SESSIONS),
     Column("partitions_altered", m.COUNT, "Of those, in the session before.", by=By.SESSIONS),
     Column("partitions_replaced", m.COUNT, "Of those, with another topic id under the same name.", by=By.SESSIONS),
@@ -78,13 +78,13 @@ FETCHES = table(
            reads=FETCH.request("forgotten_topics_data.partitions")),
     Column("implied_partitions", m.COUNT, "Partitions which the request covers without naming them; null while "
            "unknown.", by=By.SESSIONS),
-    Column("partitions_returned", m.COUNT, "Partitions in the response.", reads=_given("partition_index")),
+    Column("partitions_returned", m.COUNT, "Partitions in the response.", reads=_response_fields("partition_index")),
     Column("hidden_partitions", m.COUNT, "Partitions of the session that the response left out, for nothing about "
            "them was new; null while unknown.", by=By.SESSIONS),
-    Column("partitions_with_records", m.COUNT, "Of those, with records.", reads=_given("records")),
+    Column("partitions_with_records", m.COUNT, "Of those, with records.", reads=_response_fields("records")),
     Column("partitions_with_error", m.COUNT, "Of those, with a non-zero error code of their own.",
-           reads=_given("error_code")),
-    Column("record_bytes", m.COUNT, "Bytes of record data in the response.", reads=_given("records")),
+           reads=_response_fields("error_code")),
+    Column("record_bytes", m.COUNT, "Bytes of record data in the response.", reads=_response_fields("records")),
     Column("latency_ms", m.MS, "As in `exchanges`."),
     Column("queued_ms", m.MS, "As in `exchanges`."),
     Column("broker_ms", m.MS, "As in `exchanges`."),
@@ -119,39 +119,40 @@ FETCH_PARTITIONS = table(
     Column("in_response", m.FLAG, "Returned; null when no response was read."),
     Column("forgotten", m.FLAG, "Named in ForgottenTopicsData; null when the request was not read."),
     Column("implied", m.FLAG, "Returned, not named in the request; null when either side was not read."),
-    Column("fetch_offset", m.COUNT, "FetchOffset of the request.", reads=_asked("fetch_offset")),
+    Column("fetch_offset", m.COUNT, "FetchOffset of the request.", reads=_request_fields("fetch_offset")),
     Column("current_leader_epoch", m.CODE, "CurrentLeaderEpoch of the request, -1 for none (v9 and later).",
-           reads=_asked("current_leader_epoch")),
+           reads=_request_fields("current_leader_epoch")),
     Column("last_fetched_epoch", m.CODE, "LastFetchedEpoch of the request, -1 for none (v12 and later).",
-           reads=_asked("last_fetched_epoch")),
+           reads=_request_fields("last_fetched_epoch")),
     Column("log_start_offset", m.COUNT, "LogStartOffset of the request: a follower's own, -1 for consumers (v5 and "
-           "later).", reads=_asked("log_start_offset")),
-    Column("partition_max_bytes", m.CODE, "PartitionMaxBytes of the request.", reads=_asked("partition_max_bytes")),
+           "later).", reads=_request_fields("log_start_offset")),
+    Column("partition_max_bytes", m.CODE, "PartitionMaxBytes of the request.",
+           reads=_request_fields("partition_max_bytes")),
     Column("error_code", m.CODE, "Error code of the partition; the top-level one where that is set.",
-           reads=_given("error_code")),
-    Column("high_watermark", m.COUNT, "HighWatermark of the response.", reads=_given("high_watermark")),
+           reads=_response_fields("error_code")),
+    Column("high_watermark", m.COUNT, "HighWatermark of the response.", reads=_response_fields("high_watermark")),
     Column("last_stable_offset", m.COUNT, "LastStableOffset of the response (v4 and later).",
-           reads=_given("last_stable_offset")),
+           reads=_response_fields("last_stable_offset")),
     Column("broker_log_start_offset", m.COUNT, "LogStartOffset of the response: the leader's (v5 and later).",
-           reads=_given("log_start_offset")),
+           reads=_response_fields("log_start_offset")),
     Column("lag", m.COUNT, "high_watermark - fetch_offset, not below 0: how far behind the reader was when it asked; "
            "null unless both are known and there is no error.",
-           reads=_asked("fetch_offset") | _given("high_watermark", "error_code")),
-    Column("record_bytes", m.COUNT, "Bytes of record data; 0 for none.", reads=_given("records")),
+           reads=_request_fields("fetch_offset") | _response_fields("high_watermark", "error_code")),
+    Column("record_bytes", m.COUNT, "Bytes of record data; 0 for none.", reads=_response_fields("records")),
     Column("batches", m.COUNT, "Record batches (and legacy messages) in the data; null unless record batches were "
            "looked at.", reads=frozenset([Gathering.FETCHED_RECORDS])),
     Column("aborted_transactions", m.COUNT, "Length of AbortedTransactions (read_committed only, else null).",
-           reads=_given("aborted_transactions.producer_id")),
+           reads=_response_fields("aborted_transactions.producer_id")),
     Column("preferred_read_replica", m.CODE, "PreferredReadReplica of the response, -1 for none (v11 and later).",
-           reads=_given("preferred_read_replica")),
+           reads=_response_fields("preferred_read_replica")),
     Column("diverging_epoch", m.CODE, "DivergingEpoch.Epoch, -1 for none (v12 and later).",
-           reads=_given("diverging_epoch.epoch")),
+           reads=_response_fields("diverging_epoch.epoch")),
     Column("diverging_end_offset", m.COUNT, "DivergingEpoch.EndOffset, -1 for none (v12 and later).",
-           reads=_given("diverging_epoch.end_offset")),
+           reads=_response_fields("diverging_epoch.end_offset")),
     Column("leader_id", m.CODE, "CurrentLeader.LeaderId, -1 for none (v12 and later).",
-           reads=_given("current_leader.leader_id")),
+           reads=_response_fields("current_leader.leader_id")),
     Column("leader_epoch", m.CODE, "CurrentLeader.LeaderEpoch, -1 for none (v12 and later).",
-           reads=_given("current_leader.leader_epoch")),
+           reads=_response_fields("current_leader.leader_epoch")),
     Column("reason", m.TEXT, "Why it was returned: full (not incremental), records, error, diverging_epoch, "
            "preferred_replica, high_watermark or log_start_offset (other than told last), unknown.", by=By.SESSIONS),
     made=By.BLOCK,

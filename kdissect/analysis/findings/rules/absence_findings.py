@@ -232,7 +232,9 @@ def _report_stalls(
         "name": broker, "with": beside, "silent": alone and bool(fetched) and not any(fetched),
         "fetching": alone and any(fetched), "acknowledged": unseen and bool(proven) and not replicated,
         "waiting": unseen and bool(proven) and replicated, "unseen": unseen and not proven,
-        "others": sorted({name for one in stalls for name in _others(exchanges, one)} - {broker, *beside}),
+        "others": sorted(
+            {name for one in stalls for name in _brokers_that_answered(exchanges, one)} - {broker, *beside}
+        ),
         "stalls": len(stalls), "longest": max(one.end - one.begin for one in stalls) / MILLI,
     }  # fmt: skip
     known = not alone or values["silent"] or values["acknowledged"]
@@ -262,7 +264,7 @@ def _own_fetches(tables: ev.Tables, one: Stall) -> int | None:
     return int(((mine > one.begin + EDGE_MS * MILLI) & (mine < one.end - EDGE_MS * MILLI)).sum())
 
 
-def _others(exchanges: pa.Table, one: Stall) -> list[str]:
+def _brokers_that_answered(exchanges: pa.Table, one: Stall) -> list[str]:
     """Brokers that answered during the silence of this one."""
     answered = times(exchanges, "response_first_at")
     rows = exchanges.filter(pa.array((answered > one.begin) & (answered < one.end)))

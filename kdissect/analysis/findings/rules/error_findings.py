@@ -94,7 +94,7 @@ def errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         for data in (True, False):
             mine = np.flatnonzero((code == number) & (asked == data))
             if len(mine):
-                found += _told(tables, failed.take(pa.array(mine)), number, api[mine], data)
+                found += _report_error(tables, failed.take(pa.array(mine)), number, api[mine], data)
     return found
 
 
@@ -105,7 +105,7 @@ def _told_elsewhere(code: Int64s, api: Int64s) -> npt.NDArray[np.bool_]:
     return elsewhere
 
 
-def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool) -> list[ev.Finding]:
+def _report_error(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool) -> list[ev.Finding]:
     name = rows["error"][0].as_py() or f"error {code}"
     begin = times(rows, "request_first_at")
     first, lasted = earliest(begin), span(begin) / MILLI

@@ -50,7 +50,7 @@ class Reader(NamedTuple):
     group_id: str | None
     client_id: str | None
 
-    def named(self) -> dict[str, str | None]:
+    def name_values(self) -> dict[str, str | None]:
         """What a text names it by."""
         return {"group": self.group_id, "client": self.client_id}
 
@@ -119,7 +119,7 @@ def late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         mine, all_of_it = np.flatnonzero(slow & of), np.flatnonzero(fair & of)
         share = _largest(rows, mine, took)[1]
         values: dict[str, Any] = {
-            "who": [one.named() for one in readers], "batches": len(mine),
+            "who": [one.name_values() for one in readers], "batches": len(mine),
             "late": limits.slow_ms, "half": float(np.median(took[mine])), "longest": float(took[mine].max()),
             "share": f"{share:.0%}", "since": int(sent[mine].min()), "name": place.topic or place.topic_id,
             "alone": _late_partitions(rows, mine, all_of_it, took, limits.slow_ms), f"for_{waited}": True,
@@ -198,7 +198,7 @@ def given_again(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         joined = times(joins, "at")[ev.equal(joins, "group_id", str(reader.group_id))]
         moved = bool((joined > times(rows, "delivered_at")[mine].min()).any())
         values = {
-            "who": [reader.named()], "batches": int(counts[one]),
+            "who": [reader.name_values()], "batches": int(counts[one]),
             "records": int(ints(rows, "records", 0)[mine].sum()), "most": int(ints(rows, "times")[mine].max()),
             "name": reader.topic or reader.topic_id, "moved": moved, "alone": not moved,
         }  # fmt: skip
@@ -265,8 +265,9 @@ def passed_over(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         other = reader._replace(**{name: of.keys[name][most].as_py() for name in of.keys.column_names})
         never = [jump for jump in never if jump.among(witness).any()]
         values = {
-            "who": [reader.named()], "batches": witness.num_rows, "records": int(ints(witness, "records", 0).sum()),
-            "name": reader.topic or reader.topic_id, "other": [other.named()],
+            "who": [reader.name_values()], "batches": witness.num_rows,
+            "records": int(ints(witness, "records", 0).sum()),
+            "name": reader.topic or reader.topic_id, "other": [other.name_values()],
             "places": sorted({str(jump.partition) for jump in never}),
         }  # fmt: skip
         condition = ev.both(reader.of_topic(), other.itself(), _any([jump.of_batches() for jump in never]))
