@@ -26,7 +26,7 @@ STAGES: dict[str, list[tuple[Any, str]]] = {
     "index": [(dataset, "index")],
     "decode": [(incremental, "_decode")],
     "analyse": [(dataset, "_analyse")],
-    "find": [(analysing, "find")],
+    "find": [(analysing, "find_findings")],
     "write": [(placed_tables, "write_staged")],
 }
 """Functions from batches to batches that run in workers."""

@@ -23,7 +23,7 @@ class Remote:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def listed(self, path: str, deep: bool) -> list[Listed]:
+    def list_files(self, path: str, deep: bool) -> list[Listed]:
         place = self._of(path)
         found = [place] if place.is_file() else sorted(place.glob("**/*" if deep else "*"))
         return [
