@@ -10,7 +10,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group, most_first
-from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, encoded, ints, reals, times
 
 LOGIN = {"UNSUPPORTED_SASL_MECHANISM": 33, "ILLEGAL_SASL_STATE": 34, "SASL_AUTHENTICATION_FAILED": 58}
 PERMISSION = {
@@ -49,13 +49,14 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     none_known = not kafka.any()
     counts = groups.count(tried)
     found = []
+    speakers, rows_of = _Speakers(connections), groups.rows()
     for code in np.flatnonzero(counts).tolist():
         ip, port, broker = (groups.keys[name][code].as_py() for name in ("broker_ip", "broker_port", "broker"))
         named = broker is not None and str(broker).isdigit()
         values = {"port": port, "ip": ip, "node": broker if named else None, "attempts": int(counts[code])}
         condition = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port), REFUSED)
-        rows = np.flatnonzero(tried & (groups.code == code))
-        clients, served, unserved = _elsewhere(connections, rows)
+        rows = rows_of[code][tried[rows_of[code]]]
+        clients, served, unserved = speakers.look_up(rows)
         of_brokers = any(name.isdigit() or name.startswith(row_filters.BROKERS) for name in clients)
         if kafka[code] or none_known or (named and not of_brokers):
             found += ev.finding(
@@ -86,27 +87,43 @@ def refused_connections(connections: pa.Table) -> Flags:
     return flags
 
 
-def _elsewhere(connections: pa.Table, refused: Int64s) -> tuple[list[str], bool, int]:
-    """Clients that speak Kafka from the addresses that were refused; whether a broker served each of these addresses
-    around its last attempt; and at how many attempts no broker did."""
-    ips = connections["client_ip"].to_pylist()
-    started = times(connections, "started_at")
-    attempts: dict[str | None, list[int]] = {}
-    for row in refused.tolist():
-        attempts.setdefault(ips[row], []).append(int(started[row]))
-    speaks = (ints(connections, "is_kafka", 0) > 0) & (ints(connections, "exchanges", 0) > 0)
-    speaks &= np.array([ip in attempts for ip in ips], bool)
-    rows = np.flatnonzero(speaks)
-    spoken: dict[str | None, list[int]] = {}
-    for row in rows.tolist():
-        spoken.setdefault(ips[row], []).append(int(started[row]))
-    served, unserved = True, 0
-    for ip, mine in attempts.items():
-        others = np.array(spoken.get(ip, []), np.int64)
-        near = [bool((np.abs(others - at) <= SERVED_MS * MILLI).any()) for at in sorted(mine)]
-        served &= near[-1]
-        unserved += near.count(False)
-    return ev.names(connections["client_id"].take(pa.array(rows))), served, unserved
+class _Speakers:
+    """Connections of clients that speak Kafka, by address and time. They are put in order once: hostile captures have
+    as many refused ports as connections."""
+
+    def __init__(self, connections: pa.Table) -> None:
+        self._clients, self._started = connections["client_id"], times(connections, "started_at")
+        self._address = encoded(connections["client_ip"].combine_chunks())[0]
+        rows = np.flatnonzero((ints(connections, "is_kafka", 0) > 0) & (ints(connections, "exchanges", 0) > 0))
+        self._rows = rows[np.lexsort([self._started[rows], self._address[rows]])]
+        self._instants = np.unique(self._started[rows])
+        self._keys = self._key(self._rows)
+
+    def _key(self, rows: Int64s) -> Int64s:
+        """Numbers in the order of address and time: below or equal to those of connections that began later."""
+        rank: Int64s = np.searchsorted(self._instants, self._started[rows])
+        keys: Int64s = self._address[rows] * (len(self._instants) + 1) + rank
+        return keys
+
+    def look_up(self, refused: Int64s) -> tuple[list[str], bool, int]:
+        """Clients that speak Kafka from the addresses that were refused; whether a broker served each of these
+        addresses around its last attempt; and at how many attempts no broker did."""
+        order = refused[np.lexsort([self._started[refused], self._address[refused]])]
+        address, started, keys = self._address[order], self._started[order], self._key(order)
+        last = np.append(address[1:] != address[:-1], True)
+        behind = np.searchsorted(self._keys, keys)
+        near = np.zeros(len(order), bool)
+        for at in (behind - 1, behind):
+            there = (at >= 0) & (at < len(self._rows))
+            one = self._rows[at[there]]
+            near[there] |= (self._address[one] == address[there]) & (
+                np.abs(self._started[one] - started[there]) <= SERVED_MS * MILLI
+            )
+        size = len(self._instants) + 1
+        begin, end = (np.searchsorted(self._keys, (address[last] + more) * size) for more in (0, 1))
+        rows = np.concatenate([self._rows[:0], *(self._rows[x:y] for x, y in zip(begin, end, strict=True) if x < y)])
+        names = ev.names(self._clients.take(pa.array(rows)))
+        return names, bool(near[last].all()), int(np.count_nonzero(~near))
 
 
 @finder(connections=EVERY_ROW)
