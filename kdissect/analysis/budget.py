@@ -15,7 +15,7 @@ from kdissect.analysis.ledger.interval_sweep import Intervals
 from kdissect.analysis.ledger.subjects import Subjects
 from kdissect.analysis.ledger.time_ledger import Ledger
 from kdissect.analysis.ledger.time_owners import LABELS, OWNERS
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, instants
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, instants, stretches
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import By
@@ -102,8 +102,7 @@ def _spent(intervals: Intervals, low: Int64s, width: np.int64, base: Int64s) -> 
     """Microseconds of each owner in each bucket; [owners, buckets]."""
     a, b = intervals.begin - low[intervals.subject], intervals.end - low[intervals.subject]
     pieces = (b - 1) // width - a // width + 1
-    which = np.repeat(np.arange(len(a)), pieces)
-    bucket = a[which] // width + np.arange(len(which)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    which, bucket = stretches(a // width, pieces)
     begin = np.maximum(a[which], bucket * width)
     end = np.where(bucket == (b[which] - 1) // width, b[which], (bucket + 1) * width)
     spent = np.zeros((len(BOXES), int(base[-1])), np.int64)

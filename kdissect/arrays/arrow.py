@@ -63,6 +63,13 @@ def begins(sizes: Int64s) -> Int64s:
     return found
 
 
+def stretches(first: Int64s, sizes: Int64s) -> tuple[Int64s, Int64s]:
+    """The numbers of stretches that begin at `first` and have these sizes, one stretch behind the other: which stretch
+    each is of, and the numbers."""
+    which = np.repeat(np.arange(len(sizes)), sizes)
+    return which, first[which] + np.arange(len(which)) - begins(sizes)[which]
+
+
 def one(table: pa.Table, name: str) -> pa.Array | None:
     """A column in one piece, None where the table has none of that name."""
     at = table.schema.get_field_index(name)

@@ -145,7 +145,7 @@ class ParquetFile:
         try:
             with self._sink:
                 if kind is None or self._writer is not None:
-                    self._begun(self.schema.empty_table()).close()
+                    self._begin_writer(self.schema.empty_table()).close()
             if kind is None:
                 self._aside.replace(self.path)
         finally:
@@ -158,7 +158,7 @@ class ParquetFile:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows; texts may have dictionaries. Batches of a few thousand rows or more make good row groups."""
-        writer = self._begun(batch)
+        writer = self._begin_writer(batch)
         arrays = []
         for item in self._coded:
             array = batch.column(item.name)
@@ -168,7 +168,7 @@ class ParquetFile:
         writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._coded))
         self.rows += batch.num_rows
 
-    def _begun(self, first: pa.RecordBatch | pa.Table) -> pa.parquet.ParquetWriter:
+    def _begin_writer(self, first: pa.RecordBatch | pa.Table) -> pa.parquet.ParquetWriter:
         """The writer, which is made when the first rows are there."""
         if self._writer is not None:
             return self._writer

@@ -449,8 +449,8 @@ def segments_acknowledged(M: Words, packet: Segment, connection: Connection, dir
 
 @part
 def segments_came_twice(M: Words, packet: Segment, direction: Direction) -> None:
-    """A packet says of bytes of a direction that they came twice (D-SACK), just after another one acknowledged them:
-    the segments among them that wait behind a hole lost nothing by copies that were sent as probes are."""
+    """Clears the loss of segments behind a hole that a packet reports as arrived twice (D-SACK), just after another
+    packet acknowledged them. Copies that look like probes cost them nothing."""
     place = direction.ahead_head
     while place >= 0:
         node = node_at(M, place)

@@ -262,8 +262,8 @@ def _set_floor(direction: Direction, floor: Int, kind: Int) -> None:
 @part
 def doubt_answer(packet: Segment, connection: Connection, direction: Direction) -> None:
     """Notes that the latest answer reached the client sooner than was captured, if a packet that acknowledges bytes of
-    a direction says so: they came twice (D-SACK, RFC 2883), and no second copy was captured; or it echoes the timestamp
-    of a packet that was not captured."""
+    a direction says so. It says that they came twice (D-SACK, RFC 2883) where no second copy was captured, or it echoes
+    the timestamp of a packet that was not captured."""
     since = connection.answered_last
     if direction.side != 1 - connection.client or since == NULL:
         return
@@ -297,7 +297,7 @@ def lost_by_copies(direction: Direction, last: Int, end: Int, acked: Int) -> Int
 @part
 def may_be_needless(direction: Direction, answers: Direction, asked: Int, resent: Int) -> bool:
     """Whether a request's copy, `resent` behind its last byte at `asked`, may not have been needed though nothing says
-    so: it was sent as a probe is, after two round trips, and before a host has to acknowledge (RFC 8985), and an
+    so. It was sent as a probe is, after two round trips and before a host has to acknowledge (RFC 8985). An
     acknowledgement may be missing from the capture since."""
     return 2 * direction.floor < resent <= PROOF_NS and answers.gap_at > asked + resent
 

@@ -85,9 +85,9 @@ def test_rows_of_a_partition_come_to_one_task() -> None:
     dealt = dealt_rows.Dealt([3, 4, 5])
     table = pa.table({"topic": ["a", "b", "a", None] * 4, "partition": pa.array([0, 1, 0, 2] * 4, pa.int32())})
     for _ in range(2):
-        assert not list(dealt.take(COMMITS, table, dealt_rows.share_of_partition(table, 3)))
+        assert not list(dealt.add_rows(COMMITS, table, dealt_rows.share_of_partition(table, 3)))
     places: dict[tuple[Any, Any], set[int]] = {}
-    for one in cells_of(dealt.rest()):
+    for one in cells_of(dealt.drain()):
         for row in read_cell(one.data).to_pylist():
             places.setdefault((row["topic"], row["partition"]), set()).add(one.lot)
     assert len(places) == 3

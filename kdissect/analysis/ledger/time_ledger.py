@@ -14,7 +14,7 @@ from kdissect.analysis.ledger.exchange_spans import Rows, exchange_spans
 from kdissect.analysis.ledger.interval_sweep import Intervals, Spans, sweep
 from kdissect.analysis.ledger.silent_spans import silent_spans
 from kdissect.analysis.ledger.subjects import SUBJECTS, Subjects, find_subjects, gone_spans
-from kdissect.arrays.arrow import NULL_TIME, Int64s, instants, words
+from kdissect.arrays.arrow import NULL_TIME, Int64s, instants, stretches, words
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import By
@@ -74,8 +74,7 @@ class Ledger:
         places = self._place[self.spans.row]
         begin = np.searchsorted(places, self._place[subjects.row[order]])
         each = np.searchsorted(places, self._place[subjects.row[order]], side="right") - begin
-        which = np.repeat(np.arange(len(begin)), each)
-        at = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(each) - each, each)
+        which, at = stretches(begin, each)
         if kind == "broker":
             kept = ~np.isin(self.spans.rank[at], CLIENTS_OWN)
             which, at = which[kept], at[kept]

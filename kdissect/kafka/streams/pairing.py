@@ -346,8 +346,8 @@ def pop_request(M: Words, connection: Connection) -> Int:
 
 @part
 def copies_not_needed(M: Words, packet: Segment, connection: Connection, direction: Direction) -> None:
-    """A packet says of bytes of a direction that they came twice (D-SACK), just after another one acknowledged them:
-    the requests among them lost nothing by copies that were sent as probes are."""
+    """Clears the loss of requests that a packet reports as arrived twice (D-SACK), just after another
+    packet acknowledged them. Copies that look like probes cost them nothing."""
     if direction.side != connection.client:
         return
     r = connection.request_head

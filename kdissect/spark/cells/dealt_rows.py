@@ -24,16 +24,16 @@ class Dealt:
         self._kept: dict[tuple[int, str], list[pa.Table]] = {}
         self._rows = 0
 
-    def take(self, name: str, table: pa.Table, share: Int64s) -> Iterator[pa.RecordBatch]:
-        """Take rows of a table, each for the task with the number in `share`; staged rows when there are enough."""
+    def add_rows(self, name: str, table: pa.Table, share: Int64s) -> Iterator[pa.RecordBatch]:
+        """Add rows of a table, each for the task with the number in `share`; staged rows when there are enough."""
         for one, piece in split_by_share(table, np.arange(table.num_rows), share):
             self._kept.setdefault((one, name), []).append(piece)
         self._rows += table.num_rows
         if self._rows >= KEPT_ROWS:
-            yield from self.rest()
+            yield from self.drain()
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left."""
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """The staged rows that still wait."""
         kept, self._kept, self._rows = self._kept, {}, 0
         for (share, name), tables in kept.items():
             yield rows([Cell(name, "", cell(join_pieces(tables)), lot=self._labels[share])])

@@ -19,7 +19,7 @@ from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.ledger.interval_sweep import Spans
 from kdissect.analysis.ledger.subjects import Subjects
 from kdissect.analysis.ledger.time_ledger import KINDS, Ledger
-from kdissect.arrays.arrow import Int64s, ints
+from kdissect.arrays.arrow import Int64s, ints, stretches
 from kdissect.spark.cells.dealt_rows import Dealt, share_of_text
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_pieces, read_cell, rows
 from kdissect.spark.stages.analysing import SUMMED
@@ -55,10 +55,10 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
         owned = table if "broker" in table.column_names else pa.table({"broker": [known.get(one.broker, one.broker)]})
         share = np.broadcast_to(share_of_text(owned, "broker", count), table.num_rows)
         read = {*SUMMED[name][one.table], *sort_columns(one.table), *EXCHANGE_KEYS}
-        yield from dealt.take(
+        yield from dealt.add_rows(
             one.table, table.select([column for column in table.column_names if column in read]), share
         )
-    yield from dealt.rest()
+    yield from dealt.drain()
     for cluster in sorted(clusters):
         yield from dealt.to_all(CLUSTER_SEEN, cluster)
 
@@ -90,7 +90,7 @@ def divide(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
             made = with_cluster(_sum_or_ledger(name, kind, ledger, subjects), cluster)
             for begin, end in cut(made):
                 yield rows([Cell(name, "", cell(made.slice(begin, end - begin)), lot=label)])
-    yield from dealt.rest()
+    yield from dealt.drain()
 
 
 def gather(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -127,21 +127,20 @@ def _send(kind: str, ledger: Ledger, subjects: Subjects, dealt: Dealt, count: in
     share_of = share_of_text(pa.table({"subject": pa.array(called, pa.string())}), "subject", count)
     row, share = _pairs(subjects.row, share_of[subjects.subject], count)
     exchanges, connections = ledger.tables["exchanges"], ledger.tables["connections"]
-    yield from dealt.take(f"{kind} exchanges", exchanges.take(pa.array(row)), share)
+    yield from dealt.add_rows(f"{kind} exchanges", exchanges.take(pa.array(row)), share)
     on, of = _pairs(ledger.rows.on[row], share, count)
-    yield from dealt.take(f"{kind} connections", connections.take(pa.array(on[on >= 0])), of[on >= 0])
+    yield from dealt.add_rows(f"{kind} connections", connections.take(pa.array(on[on >= 0])), of[on >= 0])
     sorting = np.argsort(ledger.spans.row, kind="stable")
     spans = Spans(*(column[sorting] for column in ledger.spans))
     begin, end = (np.searchsorted(spans.row, row, side) for side in ("left", "right"))
-    which = np.repeat(np.arange(len(row)), end - begin)
-    at = begin[which] + np.arange(len(which)) - np.repeat(np.cumsum(end - begin) - (end - begin), end - begin)
+    which, at = stretches(begin, end - begin)
     made = {one: pa.array(column[spans.row[at]]) for one, column in zip(EXCHANGE_KEYS, keys_of(exchanges), strict=True)}
     made |= {one: pa.array(getattr(spans, one)[at]) for one in Spans._fields[1:]}
     made["cluster"] = exchanges["cluster"].take(pa.array(spans.row[at]))
-    yield from dealt.take(f"{kind} {SPANS}", pa.table(made), share[which])
+    yield from dealt.add_rows(f"{kind} {SPANS}", pa.table(made), share[which])
     for source in BUDGET_TOPICS.tables if kind == "topic" else ():
         table = ledger.tables[source]
-        yield from dealt.take(f"{kind} {source}", table, share_of_text(table, "topic", count))
+        yield from dealt.add_rows(f"{kind} {source}", table, share_of_text(table, "topic", count))
 
 
 def _pairs(values: Int64s, share: Int64s, count: int) -> Sequence[Int64s]:

@@ -54,9 +54,9 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
             if of in BY_TOPIC[name]:
                 parts.setdefault(of, []).append(names.resolved(builder, of, table))
         if dealt.size >= dealt_rows.KEPT_ROWS:
-            yield from dealt.rest()
-        dealt.take({of: join_pieces(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
-    yield from dealt.rest()
+            yield from dealt.drain()
+        dealt.add_rows({of: join_pieces(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
+    yield from dealt.drain()
 
 
 def deal_sent(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
@@ -64,8 +64,8 @@ def deal_sent(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> It
     dealt = dealt_rows.Dealt(plan.labels)
     for one in cells_of(batches):
         table = resolve_sent(read_cell(one.data), names.topics)
-        yield from dealt.take(one.table, table, share_of_partition(table, len(plan.labels)))
-    yield from dealt.rest()
+        yield from dealt.add_rows(one.table, table, share_of_partition(table, len(plan.labels)))
+    yield from dealt.drain()
 
 
 def make(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -87,8 +87,8 @@ class _Dealt:
         self.size = 0
         """Rows that wait."""
 
-    def take(self, tables: Mapping[str, pa.Table], called: str) -> None:
-        """Take all rows of some exchanges. `called`: a text that no other lot has."""
+    def add_rows(self, tables: Mapping[str, pa.Table], called: str) -> None:
+        """Add all rows of some exchanges. `called`: a text that no other lot has."""
         self._called = self._called or called
         if "groups" in tables:
             self._groups.append(tables["groups"])
@@ -119,7 +119,7 @@ class _Dealt:
             self._kept.setdefault((one, name), []).append(piece)
         self.size += len(row)
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
+    def drain(self) -> Iterator[pa.RecordBatch]:
         """The staged rows that still wait."""
         kept, self._kept, self.size = self._kept, {}, 0
         called, self._called = self._called, ""

@@ -75,18 +75,18 @@ def deal(
             if name not in tables:
                 continue
             share = share_of_text(pa.table({"root": _roots(tables[name], roots)}), "root", count)
-            yield from dealt.take(name, tables[name], share)
+            yield from dealt.add_rows(name, tables[name], share)
             of = locate(keys_of(tables[name]), keys_of(exchanges))
             wanted.append((of * count + share)[of >= 0])
         of, share = np.divmod(np.unique(np.concatenate(wanted)), count)
-        yield from dealt.take("exchanges", exchanges.take(pa.array(of)), share)
+        yield from dealt.add_rows("exchanges", exchanges.take(pa.array(of)), share)
         if "produces" in tables:
             at = locate(keys_of(exchanges.take(pa.array(of))), keys_of(tables["produces"]))
-            yield from dealt.take("produces", tables["produces"].take(pa.array(at[at >= 0])), share[at >= 0])
+            yield from dealt.add_rows("produces", tables["produces"].take(pa.array(at[at >= 0])), share[at >= 0])
     for table in latest:
         for share_of_all in range(count):
-            yield from dealt.take("exchanges", table, np.full(table.num_rows, share_of_all))
-    yield from dealt.rest()
+            yield from dealt.add_rows("exchanges", table, np.full(table.num_rows, share_of_all))
+    yield from dealt.drain()
 
 
 def make(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:

@@ -53,12 +53,12 @@ def deal(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
             parts[piece.table].append(names.resolved(builder, piece.table, read_cell(piece.data)))
         if parts["fetches"] and parts["fetch_partitions"]:
             seen = sightings(join_pieces(parts["fetches"]), join_pieces(parts["fetch_partitions"]), capture)
-            yield from dealt.take(SEEN, seen, share_of_partition(seen, count))
+            yield from dealt.add_rows(SEEN, seen, share_of_partition(seen, count))
         for commits in parts[COMMITS]:
             named = pa.array([capture] * commits.num_rows, pa.string()).dictionary_encode()
             owned = with_columns(commits, {CAPTURE: named})
-            yield from dealt.take(COMMITS, owned, share_of_partition(owned, count))
-    yield from dealt.rest()
+            yield from dealt.add_rows(COMMITS, owned, share_of_partition(owned, count))
+    yield from dealt.drain()
 
 
 def sightings(fetches: pa.Table, partitions: pa.Table, capture: str) -> pa.Table:

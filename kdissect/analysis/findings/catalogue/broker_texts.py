@@ -4,6 +4,20 @@ from __future__ import annotations
 
 from kdissect.analysis.findings.catalogue.kind import BROKER, CONTROLLER, Kind
 
+STALLED_TOGETHER = (
+    "while requests on {connections:#connection} were due ({clients:list}).[ So did {with:?broker|brokers} "
+    "{with:list}. One of them stood still, and the others waited for it as their follower.]"
+)
+"""Who waited for a broker that answered nothing, and who was silent with it."""
+STALLED_WHERE = (
+    "[?fetching: Its own fetches went on meanwhile. It, or the way from it, kept only answers back.][?acknowledged: "
+    "Its host acknowledged requests meanwhile. The broker's process stood still, not the network.][?waiting: Its host "
+    "acknowledged requests meanwhile. The broker's process stood still or waited for followers, the network did not.]"
+    "[?unseen: This capture does not show whether the process or the network stood still.][ Meanwhile "
+    "{others:?broker|brokers} {others:list} answered.]"
+)
+"""What stood still where its own fetches do not show it, and who answered meanwhile."""
+
 KINDS = {
     "broker_stalled": Kind(
         cause="broker",
@@ -25,29 +39,15 @@ KINDS = {
             ),
         },
         sentence={
-            "once": (
-                "Broker {name} answered nothing for {lasted:ms} from {first:clock} on, while requests on "
-                "{connections:#connection} were due ({clients:list}).[ So did {with:?broker|brokers} {with:list}. One "
-                "of them stood still, and the others waited for it as their follower.][?silent: It sent no fetches of "
-                "its own either. The process or its host stood still, not only the network.][?fetching: Its own "
-                "fetches went on meanwhile. It, or the way from it, kept only answers back.][?acknowledged: Its host "
-                "acknowledged requests meanwhile. The broker's process stood still, not the network.][?waiting: Its "
-                "host acknowledged requests meanwhile. The broker's process stood still or waited for followers, the "
-                "network did not.][?unseen: This capture does not show whether the process or the network stood still."
-                "][ Meanwhile {others:?broker|brokers} {others:list} answered.]"
-            ),
-            "again": (
-                "Broker {name} answered nothing {stalls:times} from {first:clock} to {last:clock}, for up to "
-                "{longest:ms}, while requests on {connections:#connection} were due ({clients:list}).[ So did "
-                "{with:?broker|brokers} {with:list}. One of them stood still, and the others waited for it as their "
-                "follower.][?silent: It sent no fetches of its own meanwhile either. The process or its host stood "
-                "still, not only the network.][?fetching: Its own fetches went on meanwhile. It, or the way from it, "
-                "kept only answers back.][?acknowledged: Its host acknowledged requests meanwhile. The broker's "
-                "process stood still, not the network.][?waiting: Its host acknowledged requests meanwhile. The "
-                "broker's process stood still or waited for followers, the network did not.][?unseen: This capture "
-                "does not show whether the process or the network stood still.][ Meanwhile {others:?broker|brokers} "
-                "{others:list} answered.]"
-            ),
+            "once": "Broker {name} answered nothing for {lasted:ms} from {first:clock} on, "
+            + STALLED_TOGETHER
+            + "[?silent: It sent no fetches of its own either. The process or its host stood still, not only the "
+            "network.]" + STALLED_WHERE,
+            "again": "Broker {name} answered nothing {stalls:times} from {first:clock} to {last:clock}, for up to "
+            "{longest:ms}, "
+            + STALLED_TOGETHER
+            + "[?silent: It sent no fetches of its own meanwhile either. The process "
+            "or its host stood still, not only the network.]" + STALLED_WHERE,
         },
         advice=(
             "Look at that broker's garbage collection log, its disks and its host (steal time, swap) at that moment."

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from kdissect.arrays.growing import runs
 from kdissect.capture.window import EXTRA, Window
-from kdissect.kafka.streams.idle.byte_store import PIECE, STORED, ByteStore, copy_from_window
+from kdissect.kafka.streams.idle.byte_store import PIECE, STORED, ByteStore, copy_from_window, distinct_numbers
 from kdissect.kafka.streams.idle.waiting_packets import (
     CHUNK,
     CHUNK_BITS,
@@ -61,12 +61,6 @@ def _numbers_before(packets: npt.NDArray[Any]) -> Words:
     """Numbers of the packets before these in their flows, of those that have one."""
     before = packets["before"].astype(np.int64)
     found: Words = before[before >= 0]
-    return found
-
-
-def _distinct(numbers: Words) -> list[int]:
-    """The distinct ones of small numbers, none below 0."""
-    found: list[int] = np.flatnonzero(np.bincount(numbers)).tolist()
     return found
 
 
@@ -204,7 +198,7 @@ class HalfOpen:
             lost = np.flatnonzero(~found)
             if len(lost):
                 self._store.drop(position + places[lost], size[lost])
-            for number in _distinct(numbers[first:last] >> CHUNK_BITS):
+            for number in distinct_numbers(numbers[first:last] >> CHUNK_BITS):
                 mine = np.flatnonzero(numbers[first:last] >> CHUNK_BITS == number)
                 rows = numbers[first:last][mine] & CHUNK - 1
                 chunk = self._chunk(number)
@@ -327,7 +321,7 @@ class HalfOpen:
         """`count` of packets by their numbers; 0 for those that are not here any more."""
         found = np.zeros(len(at), np.uint8)
         chunk = at >> CHUNK_BITS
-        for number in _distinct(chunk):
+        for number in distinct_numbers(chunk):
             if number in self._live:
                 mine = chunk == number
                 found[mine] = self._counts_of(number)[at[mine] & CHUNK - 1]
@@ -356,7 +350,7 @@ class HalfOpen:
             return found
         out = np.empty(len(at), PACKET_KIND)
         raw = out.view(PACKET_BYTES)
-        for number in _distinct(chunk):
+        for number in distinct_numbers(chunk):
             mine = np.flatnonzero(chunk == number)
             raw[mine] = self._chunk(number).view(PACKET_BYTES).take(at[mine] & CHUNK - 1)
         return out
@@ -365,7 +359,7 @@ class HalfOpen:
         """A field of packets by their numbers: a word of each is a fraction of what `_gather` copies."""
         out = np.empty(len(at), PACKET_KIND[name])
         chunk = at >> CHUNK_BITS
-        for number in _distinct(chunk):
+        for number in distinct_numbers(chunk):
             mine = chunk == number
             out[mine] = self._chunk(number)[name][at[mine] & CHUNK - 1]
         return out

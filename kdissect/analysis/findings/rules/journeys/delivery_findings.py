@@ -324,23 +324,21 @@ def clocks(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers that stamp records later than the requests left that carried them: `buffered_ms` is null there. The
     largest difference is the nearest to what the clocks differ by: that batch waited least."""
     rows = ev.get(tables, "deliveries")
-    client = rows["producer_client_id"].cast(pa.string()).combine_chunks()
+    of = group(rows, ["producer_client_id"])
     created, produced = times(rows, "created_at"), times(rows, "produced_at")
     stamped = (created != NULL_TIME) & (produced != NULL_TIME)
     ahead = np.where(stamped, created - np.where(stamped, produced, 0), NULL_TIME)
     wrong = stamped & (ahead > 0) & np.asarray(pc.is_null(rows["buffered_ms"]))
-    code, names = encoded(client)
-    code = np.where(code < 0, len(names), code)
-    most = np.full(len(names) + 1, NULL_TIME)
-    np.maximum.at(most, code[wrong], ahead[wrong])
+    most = np.full(len(of), NULL_TIME)
+    np.maximum.at(most, of.code[wrong], ahead[wrong])
     order = [one for one in np.argsort(-most, kind="stable").tolist() if most[one] != NULL_TIME]
     if not order:
         return []
-    named = [*names, None]
+    named = of.keys["producer_client_id"].to_pylist()
     values = {
         "producers": [{"client": named[one], "ahead": most[one] / MILLI} for one in order],
         "most": most[order[0]] / MILLI,
-        "others": len(np.setdiff1d(code[stamped], order)) or None,
+        "others": len(np.setdiff1d(of.code[stamped], order)) or None,
     }
     condition = "buffered_ms is null and created_at > produced_at"
     about = {"client_id": named[order[0]]} if len(order) == 1 else {}
