@@ -31,7 +31,7 @@ SAMPLE = frozenset(
 whose tests are slow on some names a smaller CAPTURE_SAMPLE of its own."""
 MANY = 5
 """Captures that a test goes over before the sample stands for them."""
-ONE_IN = 12
+ONE_IN = 24
 """Of what the sample leaves out `whole` has one case in so many, others for each test; `exhaustive` has the rest."""
 SLOW = ROOT / "tests" / "slow.txt"
 """Tests that take long, a line each; `python -m tests.slow` makes it."""
@@ -76,7 +76,7 @@ def captures() -> Path:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as `whole`, which CI runs too, the tests that take long, and of a test that goes over many captures cases
-    outside the sample: a twelfth of them, or all where it is marked `every_capture`. The others are `exhaustive`."""
+    outside the sample: a few of them, or all where it is marked `every_capture`. The others are `exhaustive`."""
     config.stash[COLLECTED] = frozenset(item.nodeid for item in items)
     slow = frozenset(SLOW.read_text().split("\n"))
     for item in items:

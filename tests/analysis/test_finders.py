@@ -224,13 +224,16 @@ def answered_in_part(rows: edges.Rows, at: float) -> edges.Rows:
     return rows | {"exchanges": changed}
 
 
+@cache
+def edge_cases() -> tuple[Tables, ...]:
+    """Rules at their edge."""
+    rows = [case() for _, _, fires, misses in edges.FIRES for case in (fires, *misses)]
+    return tuple({name: made(name, given) for name, given in case.items()} for case in [*rows, *others()])
+
+
 def cases() -> Iterator[Tables]:
-    """Tables that findings are found in: recorded ones, and rules at their edge."""
-    for _, _, fires, misses in edges.FIRES:
-        for case in (fires, *misses):
-            yield {name: made(name, given) for name, given in case().items()}
-    for rows in others():
-        yield {name: made(name, given) for name, given in rows.items()}
+    """Tables that findings are found in: rules at their edge, and recorded ones."""
+    yield from edge_cases()
     yield from (recorded(name) for name in RECORDED)
 
 

@@ -21,8 +21,8 @@ from tests.conftest import ROOT
 from tests.live.paced import HostClock, looks, prints, replayed
 
 STORIES = ROOT / "captures" / "stories"
-FEW = ("txn_timeout", "leader_move")
-"""Recordings that stand for all ten at less than the fastest speed."""
+FEW = ("leader_move",)
+"""Recordings that stand for all ten outside the exhaustive run."""
 NAMES = ("healthy", "kip848", "leader_move", "quotas", "share_slow", "slow_broker", "slow_consumer", "slow_follower",
          "tiny", "txn_timeout")  # fmt: skip
 SPEEDS = (1.0, 4.0, 60.0)
@@ -52,7 +52,7 @@ def counts(snapshot: Mapping[str, Any], view: str) -> dict[str, int]:
 
 
 def replays() -> Iterator[Any]:
-    """Recordings and speeds. All but two recordings, and the slowest replays, are of the exhaustive run."""
+    """Recordings and speeds. All but one recording, and the slowest replays, are of the exhaustive run."""
     for name in NAMES:
         for speed in SPEEDS:
             marks = [pytest.mark.exhaustive] if speed == SPEEDS[0] or name not in FEW else []

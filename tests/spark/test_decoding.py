@@ -47,7 +47,7 @@ def test_connections_cut_across_files(
     equal(simulate(folder, 3, list(MADE)), expected)
 
 
-@pytest.mark.parametrize("spans", [2, 7])
+@pytest.mark.parametrize("spans", [pytest.param(2, marks=pytest.mark.exhaustive), 7])
 @pytest.mark.parametrize(
     "names",
     [
