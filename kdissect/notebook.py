@@ -329,13 +329,13 @@ def _begin_instants(table: pa.Table) -> npt.NDArray[np.int64]:
     return np.where(begun == NULL_TIME, times(table, "response_first_at"), begun)
 
 
-def _width(begun: npt.NDArray[np.int64], every: float | None) -> int:
+def _width(starts: npt.NDArray[np.int64], every: float | None) -> int:
     """Microseconds of a bucket of time. Raises UsageError for one that is no length."""
     if every is not None:
         if not every > 0:
             raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
         return max(1, round(every * SECOND))
-    return max(1000, (int(begun.max()) - int(begun.min())) // BUCKETS) if len(begun) else SECOND
+    return max(1000, (int(starts.max()) - int(starts.min())) // BUCKETS) if len(starts) else SECOND
 
 
 def _tip(field: str, title: str) -> Any:

@@ -75,13 +75,18 @@ def captures() -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark as `whole`, which CI runs too, the tests that take long, and of a test that goes over many captures cases
-    outside the sample: a few of them, or all where it is marked `every_capture`. The others are `exhaustive`."""
+    """Mark as `whole`, which CI runs too, the tests that take long, of one with several such cases the first, and of a
+    test that goes over many captures cases outside the sample: a few, or all where it is marked `every_capture`. The
+    others are `exhaustive`."""
     config.stash[COLLECTED] = frozenset(item.nodeid for item in items)
     slow = frozenset(SLOW.read_text().split("\n"))
+    tried = set()
     for item in items:
         if item.nodeid in slow:
-            item.add_marker(pytest.mark.whole)
+            test = item.nodeid.partition("[")[0]
+            first = test not in tried or item.get_closest_marker("every_capture")
+            item.add_marker(pytest.mark.whole if first else pytest.mark.exhaustive)
+            tried.add(test)
     stems = {path.name.split(".")[0] for path in CAPTURES.iterdir()}
     cases: defaultdict[str, list[tuple[str, pytest.Item]]] = defaultdict(list)
     for item in items:

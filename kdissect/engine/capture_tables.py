@@ -256,7 +256,7 @@ class CaptureTables:
         run = AnalysedRun(self._captures, {name: read_columns}, self._settings)
         for part in run.parts():
             if name in part and part[name].num_rows:
-                yield from run.builder.pieces(name, [part[name]], condition, shown_columns, named=True)
+                yield from run.builder.pieces(name, [part[name]], condition, shown_columns, resolved=True)
 
     def stream(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False

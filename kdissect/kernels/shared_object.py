@@ -156,7 +156,7 @@ def _keep(module: Any, called: str, machine: Any) -> None:
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))
 
 
-def _entry(called: str, made: Any, signature: Any) -> str:
+def _entry(called: str, compiled: Any, signature: Any) -> str:
     """LLVM's text of the function that Python calls: (words of the arguments, words of what it gives) -> status."""
     from llvmlite import ir
     from numba.core import types
@@ -165,7 +165,7 @@ def _entry(called: str, made: Any, signature: Any) -> str:
     from kdissect.kernels.jit import type_of
     from kdissect.kernels.signature import Array, Number
 
-    context = made.target_context
+    context = compiled.target_context
     module = context.codegen().create_library(called).create_ir_module(called)
     word = ir.IntType(64)
     function = ir.Function(module, ir.FunctionType(ir.IntType(32), [word.as_pointer(), word.as_pointer()]), called)
@@ -196,9 +196,9 @@ def _entry(called: str, made: Any, signature: Any) -> str:
         return made._getvalue()
 
     arguments = [value(kind) for kind in signature.taken]
-    callee = context.declare_function(module, made.fndesc)
-    result = made.signature.return_type
-    status, found = context.call_conv.call_function(build, callee, result, made.fndesc.argtypes, arguments)
+    callee = context.declare_function(module, compiled.fndesc)
+    result = compiled.signature.return_type
+    status, found = context.call_conv.call_function(build, callee, result, compiled.fndesc.argtypes, arguments)
     build.store(build.ptrtoint(status.excinfoptr, word), build.gep(given, [word(0)]))
     parts = (
         [found] if len(signature.given) == 1 else [build.extract_value(found, i) for i in range(len(signature.given))]

@@ -320,12 +320,12 @@ class Brokers:
         return next(iter(within)) if len(within) == 1 else None
 
 
-def _looked_up(texts: pa.Array, known: Mapping[str, str | None], otherwise: pa.Array) -> pa.Array:
+def _looked_up(texts: pa.Array, values: Mapping[str, str | None], otherwise: pa.Array) -> pa.Array:
     """What is known of each text, else the text of `otherwise` in its place."""
-    if not known:
+    if not values:
         return otherwise
-    places = pc.index_in(texts, value_set=pa.array(list(known), TEXT))
-    return pc.coalesce(pa.array(list(known.values()), TEXT).take(places), otherwise)
+    places = pc.index_in(texts, value_set=pa.array(list(values), TEXT))
+    return pc.coalesce(pa.array(list(values.values()), TEXT).take(places), otherwise)
 
 
 def _pair_names(texts: pa.Array, names: pa.Array) -> Iterator[tuple[str, Any]]:

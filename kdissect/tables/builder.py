@@ -283,15 +283,15 @@ class TableBuilder:
         self.fed = None
         self._recorder.block_ended()
 
-    def agree(self, whole: TableBuilder) -> None:
+    def agree(self, parent: TableBuilder) -> None:
         """Go on as the builder that learns names from this one does."""
-        self.columns, self.coded = whole.columns, whole.coded
-        self.unnamed, self.sums_traffic = whole.unnamed, whole.sums_traffic
+        self.columns, self.coded = parent.columns, parent.coded
+        self.unnamed, self.sums_traffic = parent.unnamed, parent.sums_traffic
 
-    def keep(self, columns: Mapping[str, list[str]], whole: TableBuilder) -> None:
-        """Of record sets make rows for these columns from here on, and as many as `whole`, which learns from here what
+    def keep(self, columns: Mapping[str, list[str]], parent: TableBuilder) -> None:
+        """Of record sets make rows for these columns from here on, and as many as `parent`, which learns from here what
         was sent, has room for."""
-        self._recorder.agree(whole._recorder)
+        self._recorder.agree(parent._recorder)
         if self.columns is not columns:
             self.columns = dict(columns)
             self._recorder.narrow(self.columns)
@@ -403,22 +403,22 @@ class TableBuilder:
         parts: Iterable[pa.RecordBatch | pa.Table],
         where: Filter | None = None,
         columns: Sequence[str] | None = None,
-        named: bool = False,
+        resolved: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """What `finished` gives, in batches of some rows that are made plain one after the other: plain rows take
-        several times the memory of those that they are made of. `named`: the parts are resolved already."""
+        several times the memory of those that they are made of. `resolved`: the parts are resolved already."""
         schema = self._schema(name, columns)
-        table = self._ordered(name, parts, where, named)
+        table = self._ordered(name, parts, where, resolved)
         if table is None:
             return
         for first in range(0, table.num_rows, PIECE):
             yield from shown(table.slice(first, PIECE), schema).to_batches()
 
     def _ordered(
-        self, name: str, parts: Iterable[pa.RecordBatch | pa.Table], where: Filter | None, named: bool = False
+        self, name: str, parts: Iterable[pa.RecordBatch | pa.Table], where: Filter | None, resolved: bool = False
     ) -> pa.Table | None:
         """Parts as one table, resolved, filtered and in order; None for no parts."""
-        made = list(parts) if named else [self.resolve(name, part) for part in parts]
+        made = list(parts) if resolved else [self.resolve(name, part) for part in parts]
         if not made:
             return None
         table = unified(pa.concat_tables(made, promote_options="none") if len(made) > 1 else made[0])

@@ -66,16 +66,16 @@ def pick_texts(rows: Int64s, texts: Mapping[int, str]) -> pa.Array:
 
 @kernel("const i4[:] const i8[:] const i4[:] const i4[:] i8[:] -> i8")
 def _fresh(
-    conn: npt.NDArray[np.int32], ordinals: Int64s, codes: npt.NDArray[np.int32], known: npt.NDArray[np.int32],
-    found: Int64s,
+    conn: npt.NDArray[np.int32], ordinals: Int64s, codes: npt.NDArray[np.int32], first_ordinals: npt.NDArray[np.int32],
+    fresh: Int64s,
 ) -> Scalar:  # fmt: skip
     """Rows with a code and an earlier ordinal than the known one of their connection."""
     count = np.int64(0)
     for i in range(conn.size):
         if codes[i] >= 0:
-            first = np.int64(known[conn[i]])
+            first = np.int64(first_ordinals[conn[i]])
             if first == 0 or min(ordinals[i], np.int64(LATEST)) + 1 < first:
-                found[count] = i
+                fresh[count] = i
                 count += 1
     return count
 
@@ -132,12 +132,12 @@ class Firsts:
         codes: npt.NDArray[np.int32] = np.where(read(self.ordinal, rows) > 0, read(self.code, rows), -1)
         return codes
 
-    def column(self, rows: Int64s, known: Mapping[int, str] | None = None) -> pa.Array:
-        """The texts of these connections, else what `known` says, else null."""
+    def column(self, rows: Int64s, fallbacks: Mapping[int, str] | None = None) -> pa.Array:
+        """The texts of these connections, else what `fallbacks` says, else null."""
         codes = self.codes(rows)
-        if known:
+        if fallbacks:
             for place in np.flatnonzero(codes < 0).tolist():
-                text = known.get(int(rows[place]))
+                text = fallbacks.get(int(rows[place]))
                 codes[place] = -1 if text is None else self.texts.code(text)
         return dictionary(codes, self.texts.texts)
 
@@ -202,10 +202,10 @@ class Clients:
             if said_by >= 0 and done.client_ids[said_by]:
                 self.shared.setdefault((where, ip, done.client_ids[said_by]), set()).add(self.group_ids.texts[code])
 
-    def _own(self, named: Int64s, size: int) -> None:
+    def _own(self, pairs: Int64s, size: int) -> None:
         """Connections name groups: distinct pairs, in order. `size`: connections so far."""
         self.own = grown(self.own, size)
-        conn, code = named[:, 0], named[:, 1] + 1
+        conn, code = pairs[:, 0], pairs[:, 1] + 1
         known = self.own[conn]
         self.own[conn] = np.where((known == 0) | (known == code), code, SEVERAL)
         self.own[conn[1:][conn[1:] == conn[:-1]]] = SEVERAL

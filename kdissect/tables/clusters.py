@@ -153,10 +153,10 @@ class Clusters:
             if known is not None and texts[place] not in self.ids:
                 self.mention(texts[place], (known,))
 
-    def note(self, known: dict[str, set[str]], address: str, cluster: str) -> None:
-        """A message on a connection to the address carries this ClusterId; `known`: `ids` or `expected`."""
-        if cluster not in known.get(address, ()):
-            known.setdefault(address, set()).add(cluster)
+    def note(self, mentions: dict[str, set[str]], address: str, cluster: str) -> None:
+        """A message on a connection to the address carries this ClusterId; `mentions`: `ids` or `expected`."""
+        if cluster not in mentions.get(address, ()):
+            mentions.setdefault(address, set()).add(cluster)
             self.changes += 1
 
     def mention(self, address: str, topic_ids: Iterable[str]) -> None:
@@ -188,13 +188,13 @@ class Clusters:
         for address, topic_ids in other.topic_ids.items():
             self.mention(address, topic_ids)
 
-    def joined(self, listed: Mapping[str, set[str]], links: Mapping[str, set[str]]) -> dict[str, str]:
-        """The cluster of each address that has one. `listed`: address -> ClusterIds of the messages that list it.
+    def joined(self, listed_ids: Mapping[str, set[str]], links: Mapping[str, set[str]]) -> dict[str, str]:
+        """The cluster of each address that has one. `listed_ids`: address -> ClusterIds of the messages that list it.
         `links`: addresses of one capture set that list each other in messages without a ClusterId."""
         found: dict[str, str] = {}
         doubtful: set[str] = set()
         for known in (self.ids, self.expected):
-            fresh = _assign_clusters(known, found, doubtful) + _assign_clusters(listed, found, doubtful)
+            fresh = _assign_clusters(known, found, doubtful) + _assign_clusters(listed_ids, found, doubtful)
             while fresh:
                 told: dict[str, set[str]] = {}
                 for address in fresh:
@@ -203,16 +203,16 @@ class Clusters:
                 fresh = _assign_clusters(told, found, doubtful) or self._by_topics(found, doubtful)
         return found
 
-    def _by_topics(self, found: dict[str, str], doubtful: set[str]) -> list[str]:
+    def _by_topics(self, cluster_of: dict[str, str], doubtful: set[str]) -> list[str]:
         """Addresses that the topic ids of clusters join to them."""
-        open_addresses = [one for one in self.topic_ids if one not in found and one not in doubtful]
+        open_addresses = [one for one in self.topic_ids if one not in cluster_of and one not in doubtful]
         if not open_addresses:
             return []
         clusters_of: dict[str, set[str]] = {}
         for cluster, topic_ids in self.told_topic_ids.items():
             for topic_id in topic_ids:
                 clusters_of.setdefault(topic_id, set()).add(cluster)
-        for address, cluster in found.items():
+        for address, cluster in cluster_of.items():
             # Of an address with a ClusterId of its own they are collected until that is known, which depends on who
             # reads what first.
             for topic_id in () if address in self.ids else self.topic_ids.get(address, ()):
@@ -221,7 +221,9 @@ class Clusters:
             address: set[str]().union(*(clusters_of.get(topic_id, ()) for topic_id in self.topic_ids[address]))
             for address in open_addresses
         }
-        return _assign_clusters({address: clusters for address, clusters in told.items() if clusters}, found, doubtful)
+        return _assign_clusters(
+            {address: clusters for address, clusters in told.items() if clusters}, cluster_of, doubtful
+        )
 
 
 def _distinct_pairs(places: Int64s, topic_ids: pa.Array) -> Iterator[tuple[int, str]]:
@@ -233,14 +235,14 @@ def _distinct_pairs(places: Int64s, topic_ids: pa.Array) -> Iterator[tuple[int, 
         yield place, words[word]
 
 
-def _assign_clusters(told: Mapping[str, set[str]], found: dict[str, str], doubtful: set[str]) -> list[str]:
+def _assign_clusters(mentioned: Mapping[str, set[str]], cluster_of: dict[str, str], doubtful: set[str]) -> list[str]:
     """Give addresses the one cluster that is told of them. Returns those that are new."""
     fresh = []
-    for address, clusters in told.items():
-        if address in found or address in doubtful:
+    for address, clusters in mentioned.items():
+        if address in cluster_of or address in doubtful:
             continue
         if len(clusters) == 1:
-            found[address] = next(iter(clusters))
+            cluster_of[address] = next(iter(clusters))
             fresh.append(address)
         else:
             doubtful.add(address)

@@ -31,7 +31,7 @@ EXCHANGE_FORMATS: Mapping[str, ExchangeFormat] = MappingProxyType(
 )
 
 
-def columns_for(form: str, known: Sequence[str], asked: Sequence[str] | None) -> list[str]:
+def columns_for(form: str, available: Sequence[str], columns: Sequence[str] | None) -> list[str]:
     """The columns to read for this format: those that it needs, then those asked for."""
     found = EXCHANGE_FORMATS[form]
-    return list(dict.fromkeys([*found.required, *((found.usual or known) if asked is None else asked)]))
+    return list(dict.fromkeys([*found.required, *((found.usual or available) if columns is None else columns)]))

@@ -108,17 +108,17 @@ class BodyReader:
         reading_at(self._state, 0).seed = int.from_bytes(os.urandom(7), "little")
 
     def read(
-        self, wanted: Mapping[Type, Collection[str] | None], library: Library, s: Bytes, begin: Int64s, end: Int64s,
+        self, fields: Mapping[Type, Collection[str] | None], library: Library, s: Bytes, begin: Int64s, end: Int64s,
         program: Int32s, status: Int8s,
     ) -> Int8s:  # fmt: skip
         """Read what can be read of these bodies, requests and behind them as many responses, of which `status` says
         whether they fit. Returns `status` with READ_ASIDE for bodies that need not be written out."""
-        if any((paths := wanted.get(kind)) is None or not known.issuperset(paths) for kind, known in READS.items()):
+        if any((paths := fields.get(kind)) is None or not known.issuperset(paths) for kind, known in READS.items()):
             return status
         if self._plans is None:
             self._plans = plans(library)
         n, kind = len(begin) // 2, np.int64
-        sent = [frozenset(wanted.get((PRODUCE, side)) or ()) for side in (0, 1)]
+        sent = [frozenset(fields.get((PRODUCE, side)) or ()) for side in (0, 1)]
         sends = sent[0] > ACKS and all(SENDS[PRODUCE, side] >= paths for side, paths in enumerate(sent))
         (fetches,) = self._memory.arrays([((n, FETCH_WIDTH), kind)])
         acks = np.full(n if sends or sent[0] == ACKS else 0, NULL, kind)  # which rows of exchanges keep, alone
@@ -129,7 +129,7 @@ class BodyReader:
         if 2 * reading.topics > MOST_TOPICS or 2 * reading.text > MOST_TEXT:
             self._forget()
         reading.exchanges = reading.fetches = reading.partitions = reading.produces = reading.sent = 0
-        reading.sends, reading.walked = sends, PLACES in (wanted[FETCH, 1] or ())
+        reading.sends, reading.walked = sends, PLACES in (fields[FETCH, 1] or ())
         left, bodies = status.copy(), np.stack([begin, end, program])
         while not read_bodies(
             s, bodies, left, self._plans, self._topics, self._text, self._named, fetches, partitions, rows, acks,

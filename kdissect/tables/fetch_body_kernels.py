@@ -189,11 +189,11 @@ def _entered(
 
 @part
 def _name(
-    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, forgotten: Scalar, named: Int64s, topics: Int64s,
+    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, forgotten: Scalar, requested: Int64s, topics: Int64s,
     text: Bytes, state: Int64s,
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
     """(how many partitions a list of topics names, those that are asked for or the `forgotten` ones, -1 where it is not
-    to be read here; what follows). They go to `named`."""
+    to be read here; what follows). They go to `requested`."""
     none, count = np.int64(-1), np.int64(0)
     first = np.int64(MOST_COMPARED) if forgotten else np.int64(0)
     left, o = _count(s, o, limit, plan.flexible)
@@ -207,7 +207,7 @@ def _name(
         if not forgotten and topic_at(topics, topic).raft:
             row.marks |= h.RAFT
         for _ in range(partitions):
-            entry = named_at(named, first + count)
+            entry = named_at(requested, first + count)
             entry.topic, entry.offset, entry.answered = topic, -1, 0
             count += 1
             if forgotten:
@@ -227,10 +227,10 @@ def _name(
 
 @part
 def _ask(
-    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, named: Int64s, topics: Int64s, text: Bytes,
+    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, requested: Int64s, topics: Int64s, text: Bytes,
     state: Int64s,
 ) -> Scalar:  # fmt: skip
-    """Whether a request was read: into `row`, and the partitions that it names into `named`."""
+    """Whether a request was read: into `row`, and the partitions that it names into `requested`."""
     reading, begin = reading_at(state, 0), o
     if plan.replica >= 0 and int32_at(s, o + plan.replica) >= 0:
         return False
@@ -240,12 +240,12 @@ def _ask(
         row.session, row.epoch = int32_at(s, o + plan.session), int32_at(s, o + plan.epoch)
     if plan.isolation >= 0 and s[o + plan.isolation] == 1:
         row.marks |= h.COMMITTED
-    count, o = _name(s, o + plan.head, limit, plan, row, False, named, topics, text, state)
+    count, o = _name(s, o + plan.head, limit, plan, row, False, requested, topics, text, state)
     if count < 0:
         return False
     reading.asked, reading.gone, row.sent = count, 0, count
     if plan.gone > 0:
-        count, o = _name(s, o, limit, plan, row, True, named, topics, text, state)
+        count, o = _name(s, o, limit, plan, row, True, requested, topics, text, state)
         if count < 0:
             return False
         reading.gone = count
@@ -257,10 +257,10 @@ def _ask(
 
 
 @part
-def _first_named(named: Int64s, first: Scalar, count: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
+def _first_named(requested: Int64s, first: Scalar, count: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
     """The first of these partitions with this topic and number that nothing has taken yet, which is taken then; -1."""
     for at in range(first, first + count):
-        entry = named_at(named, at)
+        entry = named_at(requested, at)
         if entry.partition == partition and entry.topic == topic and not entry.answered:
             entry.answered = 1
             return at
@@ -277,7 +277,7 @@ def _enter(row: Any, topic: Scalar, partition: Scalar, flags: Scalar, offset: Sc
 
 @part
 def _give(
-    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, named: Int64s, out: Int64s, topics: Int64s,
+    s: Bytes, o: Scalar, limit: Scalar, plan: Plan, row: FetchRow, requested: Int64s, out: Int64s, topics: Int64s,
     text: Bytes, state: Int64s,
 ) -> Scalar:  # fmt: skip
     """Write the partitions of an answer behind those that `out` has, and behind them what the request names besides.
@@ -300,11 +300,11 @@ def _give(
         for _ in range(partitions):
             given = partition_at(out, at)
             number, flags, offset = int32_at(s, o + plan.partition), h.GIVEN, -1
-            asked = _first_named(named, np.int64(0), reading.asked, topic, number)
+            asked = _first_named(requested, np.int64(0), reading.asked, topic, number)
             if asked >= 0:
                 flags |= h.ASKED
-                offset = named_at(named, asked).offset
-            if _first_named(named, np.int64(MOST_COMPARED), reading.gone, topic, number) >= 0:
+                offset = named_at(requested, asked).offset
+            if _first_named(requested, np.int64(MOST_COMPARED), reading.gone, topic, number) >= 0:
                 flags |= h.FORGOTTEN
             _enter(given, topic, number, flags, offset)
             given.error = int16_at(s, o + plan.error)
@@ -348,15 +348,15 @@ def _give(
     if at + reading.asked + reading.gone > len(out):
         return np.int64(-2)
     for a in range(reading.asked):
-        entry = named_at(named, a)
+        entry = named_at(requested, a)
         if not entry.answered:
             flags = h.ASKED
-            if _first_named(named, np.int64(MOST_COMPARED), reading.gone, entry.topic, entry.partition) >= 0:
+            if _first_named(requested, np.int64(MOST_COMPARED), reading.gone, entry.topic, entry.partition) >= 0:
                 flags |= h.FORGOTTEN
             _enter(partition_at(out, at), entry.topic, entry.partition, flags, entry.offset)
             at += 1
     for a in range(MOST_COMPARED, MOST_COMPARED + reading.gone):
-        entry = named_at(named, a)
+        entry = named_at(requested, a)
         if not entry.answered:
             _enter(partition_at(out, at), entry.topic, entry.partition, np.int64(h.FORGOTTEN), np.int64(-1))
             at += 1
@@ -461,12 +461,12 @@ def _confirm(
     "const u1[:] const i8[:,:] i1[:] const i8[:,:] i8[:,:] u1[:] i8[:,:] i8[:,:] i8[:,:] i8[:,:] i8[:] i8[:,:] -> i8"
 )
 def read_bodies(
-    s: Bytes, bodies: Int64s, status: Int8s, plans: Int64s, topics: Int64s, text: Bytes, named: Int64s,
+    s: Bytes, bodies: Int64s, status: Int8s, plans: Int64s, topics: Int64s, text: Bytes, requested: Int64s,
     fetches: Int64s, partitions: Int64s, sent: Int64s, acks: Int64s, state: Int64s,
 ) -> Scalar:  # fmt: skip
     """Read what can be read of bodies that fit, see `BodyReader.read`. `bodies`: where each begins and ends, and its
-    program. `topics`, `named`, `state`: structs of this module; `topics`, a power of two of them, begins with one of no
-    size, and their names and ids lie in `text`. `acks`: empty where no caller asks. 0: more room is needed for
+    program. `topics`, `requested`, `state`: structs of this module; `topics`, a power of two of them, begins with one
+    of no size, and their names and ids lie in `text`. `acks`: empty where no caller asks. 0: more room is needed for
     partitions, to go on."""
     n = bodies.shape[1] // 2
     reading = reading_at(state, 0)
@@ -518,9 +518,9 @@ def read_bodies(
         if giving.kind != f.GIVING:
             continue
         row = fetch_at(fetches, reading.fetches)
-        if not _ask(s, o, limit, asking, row, named, topics, text, state):
+        if not _ask(s, o, limit, asking, row, requested, topics, text, state):
             continue
-        at = _give(s, bodies[0, n + j], bodies[1, n + j], giving, row, named, partitions, topics, text, state)
+        at = _give(s, bodies[0, n + j], bodies[1, n + j], giving, row, requested, partitions, topics, text, state)
         if at == -2:
             reading.exchanges = j
             return np.int64(0)

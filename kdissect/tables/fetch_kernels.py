@@ -47,21 +47,21 @@ def _hash(text: Bytes, begin: Scalar, end: Scalar, value: Scalar) -> Scalar:
 
 
 @part
-def _equal(text: Bytes, one: Scalar, other: Scalar, size: Scalar) -> Scalar:
+def _equal(text: Bytes, begin_a: Scalar, begin_b: Scalar, size: Scalar) -> Scalar:
     same = 0
-    while same < size and text[one + same] == text[other + same]:
+    while same < size and text[begin_a + same] == text[begin_b + same]:
         same += 1
     return same >= size
 
 
 @kernel("const i4[:] const u1[:] const b1[:] const i4[:] const u1[:] const b1[:] i8[:] i8[:] i8[:] i8 -> i8")
 def distinct_topics(
-    name_begin: Int32s, names: Bytes, named: Flags, id_begin: Int32s, ids: Bytes, identified: Flags, table: Int64s,
+    name_begin: Int32s, names: Bytes, has_name: Flags, id_begin: Int32s, ids: Bytes, has_id: Flags, table: Int64s,
     firsts: Int64s, codes: Int64s, seed: Scalar,
 ) -> Scalar:  # fmt: skip
     """Of each topic its place among the different ones, whose first elements go to `firsts`; how many there are.
 
-    Names and ids as Arrow has texts; without any of either, one offset or none. `named`, `identified`: where they are
+    Names and ids as Arrow has texts; without any of either, one offset or none. `has_name`, `has_id`: where they are
     not null; empty where none is. `table`: -1 throughout, at least twice as long as there are topics, a power of two.
     `seed`: what nobody can foresee who chooses names.
     """
@@ -69,9 +69,9 @@ def distinct_topics(
     count = np.int64(0)
     for i in range(codes.size):
         a, b, c, d = np.int64(0), np.int64(-1), np.int64(0), np.int64(-1)
-        if name_begin.size > 1 and (named.size == 0 or named[i]):
+        if name_begin.size > 1 and (has_name.size == 0 or has_name[i]):
             a, b = np.int64(name_begin[i]), np.int64(name_begin[i + 1])
-        if id_begin.size > 1 and (identified.size == 0 or identified[i]):
+        if id_begin.size > 1 and (has_id.size == 0 or has_id[i]):
             c, d = np.int64(id_begin[i]), np.int64(id_begin[i + 1])
         at = _hash(ids, c, d, _hash(names, a, b, seed))
         at = (at ^ (at >> 29)) & mask
@@ -79,9 +79,9 @@ def distinct_topics(
         while table[at] >= 0 and code < 0:
             j = firsts[table[at]]
             e, f, g, h = np.int64(0), np.int64(-1), np.int64(0), np.int64(-1)
-            if name_begin.size > 1 and (named.size == 0 or named[j]):
+            if name_begin.size > 1 and (has_name.size == 0 or has_name[j]):
                 e, f = np.int64(name_begin[j]), np.int64(name_begin[j + 1])
-            if id_begin.size > 1 and (identified.size == 0 or identified[j]):
+            if id_begin.size > 1 and (has_id.size == 0 or has_id[j]):
                 g, h = np.int64(id_begin[j]), np.int64(id_begin[j + 1])
             if f - e == b - a and h - g == d - c and _equal(names, a, e, b - a) and _equal(ids, c, g, d - c):
                 code = table[at]
@@ -126,15 +126,15 @@ def head_of(
     "i8[:,:] f8[:,:]"
 )
 def fill_fetches(
-    rows: Int64s, asked: Int64s, given: Int64s, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s,
-    queued: Int64s, spent: Int64s, split: Flags, version: Int16s, throttle: Int32s, error: Int32s, errors: Int32s,
-    broker: Int32s, client: Int32s, sizes: Int64s, unseen: Int64s, head: Int64s, topic_begin: Int64s, begin: Int64s,
-    metadata: Flags, sessions: Int64s, given_topic_begin: Int64s, given_begin: Int64s, parts: Int64s,
-    out: Int64s, real: Reals,
+    rows: Int64s, request_bodies: Int64s, response_bodies: Int64s, high: Int64s, n: Int64s, first: Int64s,
+    last: Int64s, answer: Int64s, queued: Int64s, spent: Int64s, split: Flags, version: Int16s, throttle: Int32s,
+    error: Int32s, errors: Int32s, broker: Int32s, client: Int32s, sizes: Int64s, unseen: Int64s, head: Int64s,
+    topic_begin: Int64s, begin: Int64s, metadata: Flags, sessions: Int64s, given_topic_begin: Int64s,
+    given_begin: Int64s, parts: Int64s, out: Int64s, real: Reals,
 ) -> None:  # fmt: skip
     """Rows of fetches into `out`, whose memory is `real`'s too. `rows`: the exchanges, of which all columns up to
-    `unseen`, of their requests, are; `asked`, `given`: their bodies, -1 for none. `metadata`: topics of requests that
-    are the KRaft log's; `sessions`: of answers."""
+    `unseen`, of their requests, are; `request_bodies`, `response_bodies`: their bodies, -1 for none. `metadata`: topics
+    of requests that are the KRaft log's; `sessions`: of answers."""
     for i in range(rows.size):
         row = rows[i]
         head_of(i, row, high, n, first, last, answer, queued, spent, split, broker, out, real)
@@ -146,7 +146,7 @@ def fill_fetches(
         if errors[row] >= 0:
             code = np.int64(0) if error[row] == NO_CODE else np.int64(error[row])
         out[ERROR, i] = code
-        body = asked[row]
+        body = request_bodies[row]
         if body < 0:
             for column in (SESSION, EPOCH, REPLICA, RAFT, WAIT, LEAST, ISOLATION, SENT):
                 out[column, i] = NULL
@@ -164,7 +164,7 @@ def fill_fetches(
                 if metadata[t]:
                     out[RAFT, i] = 1
             out[SENT, i] = begin[topic_begin[body + 1]] - begin[topic_begin[body]]
-        body = given[row]
+        body = response_bodies[row]
         if body < 0:
             for column in (GIVEN_SESSION, RETURNED, FAILED, RECORDS):
                 out[column, i] = NULL
@@ -184,31 +184,32 @@ def fill_fetches(
     "const i8[:,:] const i8[:] const i8[:,:] i8[:,:]"
 )
 def fill_partitions(
-    found: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, asked_topic: Int64s,
-    gone_topic: Int64s, given_topic: Int64s, asked: Int64s, gone: Int64s, given: Int64s, out: Int64s,
+    pairs: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, requested_topic: Int64s,
+    forgotten_topic: Int64s, returned_topic: Int64s, requested: Int64s, forgotten: Int64s, returned: Int64s,
+    out: Int64s,
 ) -> None:  # fmt: skip
-    """Rows of partitions into `out`: `count` that were put together as `found` says (`partition_pairs.pair`). What was
-    not read is nowhere, which is all that matters to whoever looks at these."""
+    """Rows of partitions into `out`: `count` that were put together as `pairs` says (`partition_pairs.pair`). A row
+    that was not read has index -1."""
     for i in range(count):
-        row, a, g, v = found[0, i], found[1, i], found[2, i], found[3, i]
+        row, a, g, v = pairs[0, i], pairs[1, i], pairs[2, i], pairs[3, i]
         out[P_HIGH, i], out[P_N, i], out[P_TIME, i] = high[row], n[row], micros(first[row])
         out[P_ASKED, i], out[P_GONE, i], out[P_GIVEN, i] = a >= 0, g >= 0, v >= 0
         if a >= 0:
-            out[P_TOPIC, i], out[P_PARTITION, i] = asked_topic[a], asked[ASKED_PARTITION, a]
+            out[P_TOPIC, i], out[P_PARTITION, i] = requested_topic[a], requested[ASKED_PARTITION, a]
         elif v >= 0:
-            out[P_TOPIC, i], out[P_PARTITION, i] = given_topic[v], given[G_PARTITION, v]
+            out[P_TOPIC, i], out[P_PARTITION, i] = returned_topic[v], returned[G_PARTITION, v]
         else:
-            out[P_TOPIC, i], out[P_PARTITION, i] = gone_topic[g], gone[g]
+            out[P_TOPIC, i], out[P_PARTITION, i] = forgotten_topic[g], forgotten[g]
         out[P_TOPIC_ID, i] = out[P_TOPIC, i]
-        out[P_OFFSET, i] = asked[ASKED_OFFSET, a] if a >= 0 else NULL
+        out[P_OFFSET, i] = requested[ASKED_OFFSET, a] if a >= 0 else NULL
         code = np.int64(NULL)
         if v >= 0:
-            code = given[G_ERROR, v]
+            code = returned[G_ERROR, v]
             out[P_HIGHEST, i], out[P_STABLE, i], out[P_START, i] = (
-                given[G_HIGHEST, v], given[G_STABLE, v], given[G_START, v],
+                returned[G_HIGHEST, v], returned[G_STABLE, v], returned[G_START, v],
             )  # fmt: skip
-            out[P_RECORDS, i] = max(given[G_RECORDS, v], 0)
-            out[P_PREFERRED, i], out[P_DIVERGING, i] = given[G_PREFERRED, v], given[G_DIVERGING, v]
+            out[P_RECORDS, i] = max(returned[G_RECORDS, v], 0)
+            out[P_PREFERRED, i], out[P_DIVERGING, i] = returned[G_PREFERRED, v], returned[G_DIVERGING, v]
         else:
             for column in (P_HIGHEST, P_STABLE, P_START, P_RECORDS, P_PREFERRED, P_DIVERGING):
                 out[column, i] = NULL

@@ -283,7 +283,7 @@ def add_answers(
 
 
 @kernel("const i8[:] const i8[:] const f8[:] const f8[:] i8[:]")
-def find_turns(used: Int64s, answered: Int64s, queued: Reals, spent: Reals, found: Int64s) -> None:
+def find_turns(used: Int64s, answered: Int64s, queued: Reals, spent: Reals, turns: Int64s) -> None:
     """See `fetch_holds.turns`."""
     for i in range(used.size):
-        found[i] = turn_of(used[i], answered[i], queued[i], spent[i])
+        turns[i] = turn_of(used[i], answered[i], queued[i], spent[i])

@@ -125,10 +125,10 @@ def reads_metadata(request: Level) -> pa.Array:
     return pa.array(found, FLAG)
 
 
-def request_kinds(request: Level, asked: Int64s, version: Int64s) -> pa.Array:
+def request_kinds(request: Level, request_rows: Int64s, version: Int64s) -> pa.Array:
     """What session id and epoch ask for (KIP-227), of REQUEST_KINDS; v0-6 are sessionless. Null when not decoded."""
-    session = pick(request.column("session_id", CODE), asked).fill_null(0).to_numpy(zero_copy_only=False)
-    epoch = pick(request.column("session_epoch", CODE), asked).fill_null(-1).to_numpy(zero_copy_only=False)
+    session = pick(request.column("session_id", CODE), request_rows).fill_null(0).to_numpy(zero_copy_only=False)
+    epoch = pick(request.column("session_epoch", CODE), request_rows).fill_null(-1).to_numpy(zero_copy_only=False)
     kind = np.select(
         [
             version < FIRST_SESSION_VERSION,
@@ -139,4 +139,4 @@ def request_kinds(request: Level, asked: Int64s, version: Int64s) -> pa.Array:
         [0, 0, np.where(session == 0, 1, 2), 3],
         4,
     )
-    return dictionary(np.where(asked >= 0, kind, -1), REQUEST_KINDS)
+    return dictionary(np.where(request_rows >= 0, kind, -1), REQUEST_KINDS)

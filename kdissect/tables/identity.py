@@ -135,10 +135,13 @@ def endpoint(ip: str, port: int) -> str:
 
 @kernel("const i4[:] i4[:] i4[:] i4[:] -> i8 i8")
 def _recode(
-    codes: npt.NDArray[np.int32], place: npt.NDArray[np.int32], kept: npt.NDArray[np.int32], out: npt.NDArray[np.int32]
+    codes: npt.NDArray[np.int32],
+    place: npt.NDArray[np.int32],
+    occurring: npt.NDArray[np.int32],
+    out: npt.NDArray[np.int32],
 ) -> tuple[Any, Any]:
-    """Codes among those that occur into `out`, 0 for negative ones. `place`: as many zeros as there are values; `kept`
-    gets the values that occur. Returns how many these are, and how many codes were negative."""
+    """Codes among those that occur into `out`, 0 for negative ones. `place`: as many zeros as there are values;
+    `occurring` gets the values that occur. Returns how many these are, and how many codes were negative."""
     negative = np.int64(0)
     for i in range(codes.size):
         if codes[i] >= 0:
@@ -149,7 +152,7 @@ def _recode(
     for value in range(place.size):
         if place[value] != 0:
             place[value] = count
-            kept[count] = value
+            occurring[count] = value
             count += 1
     for i in range(codes.size):
         out[i] = place[codes[i]] if codes[i] >= 0 else 0
@@ -174,12 +177,12 @@ def dictionary(codes: npt.NDArray[Any], values: Sequence[str] | pa.Array) -> pa.
     return _worded(*recoded(codes, len(values)), values)
 
 
-def _worded(indices: pa.Array, kept: npt.NDArray[np.int32], values: Sequence[str] | pa.Array) -> pa.Array:
+def _worded(indices: pa.Array, occurring: npt.NDArray[np.int32], values: Sequence[str] | pa.Array) -> pa.Array:
     """A dictionary column of the values that were kept."""
     if isinstance(values, pa.Array):
-        texts = values.take(pa.array(kept))
+        texts = values.take(pa.array(occurring))
     else:
-        texts = pa.array([values[i] for i in kept.tolist()], pa.string())
+        texts = pa.array([values[i] for i in occurring.tolist()], pa.string())
     return pa.DictionaryArray.from_arrays(indices, texts)
 
 
@@ -190,12 +193,12 @@ def constant(text: str, rows: int) -> pa.Array:
 
 @kernel("const i4[:] const u1[:] const i4[:] const u1[:] u8[:,:] i4[:] u1[:] -> i8")
 def _write_out(
-    codes: npt.NDArray[np.int32], known: npt.NDArray[np.uint8], begins: npt.NDArray[np.int32],
+    codes: npt.NDArray[np.int32], validity: npt.NDArray[np.uint8], begins: npt.NDArray[np.int32],
     texts: npt.NDArray[np.uint8], words: npt.NDArray[np.uint64], offsets: npt.NDArray[np.int32],
     out: npt.NDArray[np.uint8],
 ) -> Any:  # fmt: skip
-    """See `written_out`. `known`: a bit a code, 0 where it is null; empty: none is. `words`: room for each text, three
-    words. `out` has room for SHORT bytes behind the last text. Returns how many bytes the texts have."""
+    """See `written_out`. `validity`: a bit a code, 0 where it is null; empty: none is. `words`: room for each text,
+    three words. `out` has room for SHORT bytes behind the last text. Returns how many bytes the texts have."""
     for value in range(len(words)):
         words[value, 0] = words[value, 1] = 0
         size = np.int64(begins[value + 1]) - begins[value]
@@ -205,7 +208,7 @@ def _write_out(
     at = np.int64(0)
     offsets[0] = 0
     for i in range(len(codes)):
-        if not len(known) or (known[i >> 3] >> (i & 7)) & 1:
+        if not len(validity) or (validity[i >> 3] >> (i & 7)) & 1:
             value = codes[i]
             size = np.int64(words[value, 2])
             put_word(out, at, words[value, 0])

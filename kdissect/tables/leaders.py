@@ -129,16 +129,16 @@ class Leaders:
                 names = pa.array([ID + QUORUM_ID], TEXT).take(pa.array(np.zeros(len(known), np.int64)))
                 self._note(told, names, np.zeros(len(known), np.int64), number[known], epoch[known])
 
-    def _feed(self, block: Block, one: Source) -> None:
-        messages = block.nest(one.key, one.side)
-        if not messages.tells(*(path for path in (one.path, one.partitions, one.leader) if path)):
+    def _feed(self, block: Block, source: Source) -> None:
+        messages = block.nest(source.key, source.side)
+        if not messages.tells(*(path for path in (source.path, source.partitions, source.leader) if path)):
             return
-        topics = messages.each(one.path)
-        level = topics.each(one.partitions) if one.partitions else topics
-        said = level.get(one.leader) if len(level) else None
+        topics = messages.each(source.path)
+        level = topics.each(source.partitions) if source.partitions else topics
+        said = level.get(source.leader) if len(level) else None
         if said is None or said.null_count == len(said):
             return
-        leader, epoch = level.ints(one.leader, -2), level.ints(one.epoch, NO_EPOCH)
+        leader, epoch = level.ints(source.leader, -2), level.ints(source.epoch, NO_EPOCH)
         # An absent `current_leader` has leader and epoch -1; so has a quorum's member that knows nobody.
         told = (leader >= -1) & ~((leader < 0) & (epoch < 0))
         rows = np.flatnonzero(told)
@@ -146,22 +146,23 @@ class Leaders:
             return
         own = rows if level is topics else level.parent[rows]
         name, ids = (
-            topics.column(field, TEXT) if field else pa.nulls(len(topics), TEXT) for field in (one.name, one.topic_id)
+            topics.column(field, TEXT) if field else pa.nulls(len(topics), TEXT)
+            for field in (source.name, source.topic_id)
         )
         ids = pc.if_else(pc.equal(ids, ZERO_ID), pa.scalar(None, TEXT), ids)
         topic = pc.coalesce(pc.binary_join_element_wise(pa.scalar(ID), ids, ""), name).take(pa.array(own))
-        told_by = _Tellings(block, one.key, one.side, level.body[rows])
-        self._note(told_by, topic, level.ints(one.number)[rows], leader[rows], epoch[rows])
+        told_by = _Tellings(block, source.key, source.side, level.body[rows])
+        self._note(told_by, topic, level.ints(source.number)[rows], leader[rows], epoch[rows])
 
-    def _note(self, told: _Tellings, topics: pa.Array, partition: Int64s, leader: Int64s, epoch: Int64s) -> None:
+    def _note(self, mentions: _Tellings, topics: pa.Array, partition: Int64s, leader: Int64s, epoch: Int64s) -> None:
         """Take what messages told: the first of each distinct one, or all that are first at one time."""
         coded = topics.dictionary_encode()
         texts, topic = coded.dictionary.to_pylist(), numbers(coded.indices, -1)
         good = topic >= 0
         for some, view in ((good & (epoch >= 0), False), (good & (epoch < 0), True)):
             rows = np.flatnonzero(some)
-            columns = [told.origin, topic, partition, *([told.connection] if view else [epoch, leader])]
-            order = rows[np.lexsort([told.at[rows], *(column[rows] for column in columns[::-1])])]
+            columns = [mentions.origin, topic, partition, *([mentions.connection] if view else [epoch, leader])]
+            order = rows[np.lexsort([mentions.at[rows], *(column[rows] for column in columns[::-1])])]
             keys = np.stack([column[order] for column in columns], axis=1)
             if view:  # where what a connection tells differs from what it told before, or tells next
                 keys = np.concatenate([keys, leader[order][:, None]], axis=1)
@@ -170,22 +171,22 @@ class Leaders:
             if view:
                 new |= np.append(new[1:], True)[: len(new)]
             else:  # of several at one time the exchange's id decides, whoever is read first
-                at = told.at[order]
+                at = mentions.at[order]
                 new |= at == at[np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))]
             kept = order[new]
-            for i, said in zip(kept.tolist(), told.of(kept), strict=True):
-                key = (told.origins[told.origin[i]], texts[topic[i]], int(partition[i]))
+            for i, said in zip(kept.tolist(), mentions.of(kept), strict=True):
+                key = (mentions.origins[mentions.origin[i]], texts[topic[i]], int(partition[i]))
                 if view:
-                    self._view(key, told.brokers[told.broker[i]], said, int(leader[i]))
+                    self._view(key, mentions.brokers[mentions.broker[i]], said, int(leader[i]))
                 else:
                     self._epoch(key, (int(epoch[i]), int(leader[i])), said)
 
-    def _epoch(self, topic: Topic, which: tuple[int, int], said: Told) -> None:
+    def _epoch(self, topic: Topic, epoch_and_leader: tuple[int, int], said: Told) -> None:
         known = self.epochs.setdefault(topic, {})
-        if which in known:
-            known[which] = min(known[which], said)
+        if epoch_and_leader in known:
+            known[epoch_and_leader] = min(known[epoch_and_leader], said)
         elif self.count < MOST:
-            known[which] = said
+            known[epoch_and_leader] = said
             self.count += 1
 
     def _view(self, topic: Topic, broker: str, said: Told, leader: int) -> None:

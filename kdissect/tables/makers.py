@@ -131,8 +131,8 @@ def _place(name: str, column: str | None) -> str:
     return f"table {name!r}, " + ("its rows" if column is None else f"column {column!r}")
 
 
-def _said(one: Path) -> str:
-    return f"{one.path!r} of the {('request', 'response')[one.side]} of API {one.key}"
+def _said(path: Path) -> str:
+    return f"{path.path!r} of the {('request', 'response')[path.side]} of API {path.key}"
 
 
 def _is(declared: Path, read: Path) -> bool:

@@ -149,22 +149,22 @@ def _ascend(names: list[str], table: pa.Table, tied: np.ndarray) -> bool:
     return bool(pc.greater_equal(ids[1:], ids[:-1]).fill_null(False).to_numpy()[tied].all())
 
 
-def _by_first(values: np.ndarray, rest: pa.Table) -> np.ndarray:
-    """Indices by these values, and where they are equal by the columns of `rest`. Those are compared only there, and
+def _by_first(values: np.ndarray, columns: pa.Table) -> np.ndarray:
+    """Indices by these values, and where they are equal by the columns of `columns`. Those are compared only there, and
     are put in order only where they differ: ids are long, and several exchanges of one time are rare."""
     found = np.argsort(values, kind="stable")
     ordered = values[found]
     same = np.flatnonzero(ordered[1:] == ordered[:-1])
     if not len(same):
         return found
-    above, below = (_plain(rest.take(pa.array(found[at]))) for at in (same, same + 1))
+    above, below = (_plain(columns.take(pa.array(found[at]))) for at in (same, same + 1))
     differs = np.zeros(len(same), np.bool_)
     for one, other in zip(above.columns, below.columns, strict=True):
         differs |= pc.not_equal(one, other).fill_null(True).to_numpy()
     places = np.flatnonzero(np.isin(ordered, ordered[same[differs]]))
     if len(places):
-        part = _plain(rest.take(pa.array(found[places]))).append_column("value", pa.array(ordered[places]))
-        keys = [("value", "ascending"), *((name, "ascending") for name in rest.column_names)]
+        part = _plain(columns.take(pa.array(found[places]))).append_column("value", pa.array(ordered[places]))
+        keys = [("value", "ascending"), *((name, "ascending") for name in columns.column_names)]
         found[places] = found[places][pc.sort_indices(part, sort_keys=keys)]
     return found
 

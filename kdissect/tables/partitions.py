@@ -94,16 +94,16 @@ def turn(key: Int64s) -> Int64s | None:
     return out
 
 
-def locate(wanted: Int64s, among: Int64s) -> Int64s:
+def locate(keys: Int64s, among: Int64s) -> Int64s:
     """For each wanted key its place among distinct keys, -1 where it is not there."""
-    if not len(among) or not len(wanted):
-        return np.full(len(wanted), -1, np.int64)
-    if len(among) == len(wanted) and np.array_equal(among, wanted):
-        return np.arange(len(wanted))
+    if not len(among) or not len(keys):
+        return np.full(len(keys), -1, np.int64)
+    if len(among) == len(keys) and np.array_equal(among, keys):
+        return np.arange(len(keys))
     order = np.argsort(among, kind="stable")
-    place = np.minimum(np.searchsorted(among, wanted, sorter=order), len(among) - 1)
+    place = np.minimum(np.searchsorted(among, keys, sorter=order), len(among) - 1)
     found = order[place]
-    return np.where(among[found] == wanted, found, -1)
+    return np.where(among[found] == keys, found, -1)
 
 
 @makes("fetch_partitions")
@@ -232,9 +232,9 @@ class Joined:
         counted = self.block.batches
         return pa.nulls(len(self.row), COUNT) if counted is None else pick(pa.array(counted, COUNT), self.given_at)
 
-    def topic_column(self, which: str) -> pa.Array:
+    def topic_column(self, attribute: str) -> pa.Array:
         """Topic name or id as on the wire, from whichever side has the row."""
-        texts = pa.concat_arrays([getattr(item, which) for item in self.sides])
+        texts = pa.concat_arrays([getattr(item, attribute) for item in self.sides])
         return texts.take(pa.array(self._source()))
 
     def partition(self) -> Int64s:

@@ -125,8 +125,8 @@ def produce_partitions(block: Block) -> Rows:
     row, asked_at, given_at = matched([item.row for item in sides], keys(*sides))
     source = np.where(asked_at >= 0, asked_at, given_at + len(asked))
 
-    def named(which: str) -> pa.Array:
-        return pa.concat_arrays([getattr(item, which) for item in sides]).take(pa.array(source))
+    def named(attribute: str) -> pa.Array:
+        return pa.concat_arrays([getattr(item, attribute) for item in sides]).take(pa.array(source))
 
     def give(path: str, kind: pa.DataType) -> Column:
         return lambda: pick(given.column(path, kind), given_at)

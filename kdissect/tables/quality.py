@@ -21,34 +21,34 @@ KINDS = [""] + [kind.name.lower() for kind in sorted(Kind)]
 """Names of problems by number."""
 
 
-def problems(found: Problems, directory: Directory) -> pa.RecordBatch:
+def problems(rows: Problems, directory: Directory) -> pa.RecordBatch:
     """Rows of `problems`, in the order given."""
-    columns = problem_columns(found, directory)
+    columns = problem_columns(rows, directory)
     return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMAS["problems"].names], SCHEMAS["problems"].names)
 
 
-def problem_columns(found: Problems, directory: Directory) -> dict[str, pa.Array]:
+def problem_columns(rows: Problems, directory: Directory) -> dict[str, pa.Array]:
     """The columns of `problems`."""
     table = directory.connections
-    conn = np.asarray(found.conn, np.int64)
-    capture = np.asarray(found.capture, np.int64)
+    conn = np.asarray(rows.conn, np.int64)
+    capture = np.asarray(rows.capture, np.int64)
     if len(table):
         capture = np.where((capture < 0) & (conn >= 0), table.capture[conn], capture)
-    named = (conn >= 0) & (np.asarray(found.n) >= 0)
-    texts = exchange_ids(table.id[conn[named]], np.asarray(found.n)[named], np.asarray(found.is_orphan)[named])
+    named = (conn >= 0) & (np.asarray(rows.n) >= 0)
+    texts = exchange_ids(table.id[conn[named]], np.asarray(rows.n)[named], np.asarray(rows.is_orphan)[named])
     place = np.cumsum(named) - 1
-    packet = np.asarray(found.packet, np.int64)
+    packet = np.asarray(rows.packet, np.int64)
     return {
         "capture": dictionary(capture, table.captures),
         "connection_id": directory.connection_id(conn),
         "exchange_id": texts.take(pa.array(np.where(named, place, 0), mask=~named)),
-        "at": instant(found.at),
+        "at": instant(rows.at),
         "file": directory.file(capture, np.where(packet >= 0, packet >> FILE_SHIFT, -1)),
         "frame": optional(packet & PACKET_MASK, (packet >= 0) & (packet & PACKET_MASK > 0), COUNT),
-        "kind": dictionary(found.kind, KINDS),
-        "where": dictionary(found.where, found.texts),
-        "detail": dictionary(found.detail, found.texts),
-        "bytes": count(found.bytes),
+        "kind": dictionary(rows.kind, KINDS),
+        "where": dictionary(rows.where, rows.texts),
+        "detail": dictionary(rows.detail, rows.texts),
+        "bytes": count(rows.bytes),
         "cluster": _unresolved_clusters(conn, capture, directory),
     }
 

@@ -245,9 +245,9 @@ class Recorder:
         self.full = self.reading.most_sent is not None and self._count >= self.reading.most_sent
         self.sampling = self._walked >= FIRST_BATCHES
 
-    def agree(self, whole: Recorder) -> None:
+    def agree(self, parent: Recorder) -> None:
         """Make as many rows from here on as one that learns from this one does."""
-        self.full, self.sampling = whole.full, whole.sampling
+        self.full, self.sampling = parent.full, parent.sampling
 
     def learn(self, other: Recorder) -> None:
         """Take over what producers sent by another part of the same block, which is done, and its count of batches."""

@@ -130,11 +130,11 @@ def record_sets(block: Block, picked: Callable[[int, Int64s, Int64s], Int64s] | 
 
 
 def record_rows(
-    name: str, block: Block, sets: RecordSets, found: pa.RecordBatch, wanted: Sequence[str]
+    name: str, block: Block, sets: RecordSets, rows: pa.RecordBatch, column_names: Sequence[str]
 ) -> pa.RecordBatch:
     """The wanted columns of `record_batches` or `records`, from rows that know their set as `owner`. Not resolved
     yet."""
-    owner = found.column("owner")
+    owner = rows.column("owner")
     row = pa.array(sets.row).take(owner)
     columns: dict[str, Column] = {
         "exchange_id": lambda: _repeated(block.exchange_id.take(pa.array(sets.row)), owner),
@@ -144,10 +144,10 @@ def record_rows(
         "cluster": lambda: block.cluster(np.asarray(row)),
         TIME_KEY: lambda: block.sort_time.take(row),
     }
-    for place, column in enumerate(found.schema.names):
+    for place, column in enumerate(rows.schema.names):
         if column != "owner":
-            columns[column] = lambda place=place: found.column(place)  # type: ignore[misc]
-    return assemble(name, columns, wanted, found.num_rows)
+            columns[column] = lambda place=place: rows.column(place)  # type: ignore[misc]
+    return assemble(name, columns, column_names, rows.num_rows)
 
 
 def _repeated(values: pa.Array, owner: pa.Array) -> pa.Array:

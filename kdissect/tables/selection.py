@@ -161,7 +161,7 @@ def places() -> tuple[Place, ...]:
 
 def _places(
     key: int, side: int, lists: tuple[str, ...], structs: tuple[str, ...], topics: bool, fields: tuple[Field, ...],
-    found: list[Place],
+    places: list[Place],
 ) -> None:  # fmt: skip
     """`topics`: these fields belong to something that is called after topics."""
     with_id = any(one.name == "TopicId" for one in fields)
@@ -170,16 +170,16 @@ def _places(
         called = "topic" in one.name.lower()
         if one.fields:
             below = ((*lists, ".".join(path)), ()) if one.kind == "array" else (lists, path)
-            _places(key, side, *below, called, one.fields, found)
+            _places(key, side, *below, called, one.fields, places)
         elif one.kind == "array":
             if called and one.element in ("string", "uuid"):
-                found.append(Place(key, side, (*lists, ".".join(path)), "", one.element == "uuid"))
+                places.append(Place(key, side, (*lists, ".".join(path)), "", one.element == "uuid"))
         elif one.kind == "uuid" and one.name == "TopicId":
-            found.append(Place(key, side, lists, ".".join(path), True))
+            places.append(Place(key, side, lists, ".".join(path), True))
         elif one.kind == "string" and (
             one.name in ("Topic", "TopicName") or (one.name == "Name" and (topics or with_id))
         ):
-            found.append(Place(key, side, lists, ".".join(path), False))
+            places.append(Place(key, side, lists, ".".join(path), False))
 
 
 def topic_paths() -> dict[tuple[int, int], set[str]]:
@@ -298,9 +298,9 @@ class Selected:
         return keep | (fetches & (done.n >= self._since[done.conn]))
 
 
-def _matches(wanted: Sequence[Address], high: Int64s, low: Int64s, port: npt.NDArray[np.int64]) -> Flags:
+def _matches(addresses: Sequence[Address], high: Int64s, low: Int64s, port: npt.NDArray[np.int64]) -> Flags:
     keep = np.zeros(len(high), np.bool_)
-    for one in wanted:
+    for one in addresses:
         keep |= (high == one.high) & (low == one.low) & ((port == one.port) | (one.port < 0))
     return keep
 

@@ -22,12 +22,12 @@ class Key(NamedTuple):
     descending: bool
 
 
-def sort_keys(wanted: Sequence[str] | None, schema: pa.Schema) -> list[Key]:
+def sort_keys(names: Sequence[str] | None, schema: pa.Schema) -> list[Key]:
     """The columns to order by, `-` before a name for the largest first. Raises
     UsageError for one that is not there or has no order."""
     import pyarrow as pa
 
-    keys = [Key(text.removeprefix("-"), text.startswith("-")) for text in wanted or ()]
+    keys = [Key(text.removeprefix("-"), text.startswith("-")) for text in names or ()]
     for key in keys:
         if key.column not in schema.names:
             raise UsageError(f"cannot sort by {key.column!r}: no such column{near(key.column, schema.names)}")

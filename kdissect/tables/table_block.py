@@ -168,9 +168,9 @@ class Parts(NamedTuple):
 @kernel("const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const b1[:] i8[:,:] b1[:,:]")
 def _divide(
     firsts: Int64s, lasts: Int64s, begins: Int64s, ends: Int64s, networks: Int64s, behind: Int64s, answered: Flags,
-    spans: Int64s, known: Flags,
+    spans: Int64s, is_known: Flags,
 ) -> None:  # fmt: skip
-    """The columns of `Parts` in their order: five of `spans`, four of `known`."""
+    """The columns of `Parts` in their order: five of `spans`, four of `is_known`."""
     for i in range(firsts.size):
         first, last, begun, ended = firsts[i], lasts[i], begins[i], ends[i]
         split = answered[i] and last != NULL_TIME and begun != NULL_TIME
@@ -194,15 +194,15 @@ def _divide(
         spans[2, i] = queued
         spans[3, i] = between - network - queued
         spans[4, i] = ended - answer if received else 0
-        known[0, i] = sent
-        known[1, i] = split
-        known[2, i] = told
-        known[3, i] = received
+        is_known[0, i] = sent
+        is_known[1, i] = split
+        is_known[2, i] = told
+        is_known[3, i] = received
 
 
-def milliseconds(ns: Int64s, known: Flags) -> pa.Array:
+def milliseconds(ns: Int64s, is_known: Flags) -> pa.Array:
     """Durations in milliseconds, null where not known."""
-    return optional(ns / 1e6, known, MS)
+    return optional(ns / 1e6, is_known, MS)
 
 
 def elapsed(begin: Int64s, end: Int64s) -> pa.Array:
@@ -245,14 +245,14 @@ def packet_number(packet: Int64s) -> pa.Array:
     return optional(packet & PACKET_MASK, packet >= 0, COUNT)
 
 
-def assemble(name: str, columns: Mapping[str, Column], wanted: Sequence[str], rows: int) -> pa.RecordBatch:
+def assemble(name: str, columns: Mapping[str, Column], column_names: Sequence[str], rows: int) -> pa.RecordBatch:
     """The wanted columns of a table as a record batch; those that the analysis fills are null.
 
     Strings may be dictionary-encoded; `finished` makes them plain. Columns beginning with `_` are helpers.
     """
     arrays = []
-    for column in wanted:
+    for column in column_names:
         make = columns.get(column)
         array = pa.nulls(rows, TABLES[name].by_name[column].type) if make is None else make()
         arrays.append(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
-    return pa.RecordBatch.from_arrays(arrays, names=list(wanted))
+    return pa.RecordBatch.from_arrays(arrays, names=list(column_names))

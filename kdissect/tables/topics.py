@@ -170,7 +170,7 @@ class Topics:
 
     def note(
         self, origin: str, topic_id: str | None, topic: str | None, first: int, partitions: int,
-        told: tuple[bool, int, int], replicas: int = 0,
+        precedence: tuple[bool, int, int], replicas: int = 0,
     ) -> None:  # fmt: skip
         """A message of this origin at time `first` (ns) mentions this id, this name, or both; `replicas`: of a
         partition, at most."""
@@ -178,18 +178,18 @@ class Topics:
         topic = topic or None
         if topic_id is None and topic is None:
             return
-        told = (topic_id is not None and topic is None, *told[1:])
+        precedence = (topic_id is not None and topic is None, *precedence[1:])
         key = (origin, topic_id, None if topic_id else topic)
         known = self.seen.get(key)
         if known is None:
-            known = self.seen[key] = Seen(origin, topic_id, topic, first, partitions, told)
+            known = self.seen[key] = Seen(origin, topic_id, topic, first, partitions, precedence)
             self.changes += 1
-        if topic and (known.topic is None or (told, topic) < (known.told, known.topic)):
+        if topic and (known.topic is None or (precedence, topic) < (known.told, known.topic)):
             known.topic = topic  # damaged messages may tell several names: the first one counts, whoever is read first
             self.changes += 1
         known.first = min(known.first, first)
         known.partitions = max(known.partitions, partitions)
-        known.told = min(known.told, told)
+        known.told = min(known.told, precedence)
         if replicas > known.replicas:
             known.replicas = replicas
             self.changes += 1
@@ -436,16 +436,16 @@ def _replicas(level: Level, source: Source) -> Int64s:
 
 
 def _looked_up(
-    texts: pa.Array | pa.ChunkedArray, known: dict[str, int], given: dict[str, int | None] | None
+    texts: pa.Array | pa.ChunkedArray, number_of: dict[str, int], looked_up: dict[str, int | None] | None
 ) -> pa.Array:
-    """The number that each text stands for, null for none. What was told of each goes into `given`."""
+    """The number that each text stands for, null for none. What was told of each goes into `looked_up`."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     codes = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
     words = codes.dictionary.to_pylist()
-    found = [known.get(text or "") for text in words]
-    if given is not None:
-        given.update((text, most) for text, most in zip(words, found, strict=True) if text)
+    found = [number_of.get(text or "") for text in words]
+    if looked_up is not None:
+        looked_up.update((text, most) for text, most in zip(words, found, strict=True) if text)
     return pc.take(pa.array(found, CODE), codes.indices)
 
 

@@ -120,11 +120,16 @@ def _arguments(batch: pa.RecordBatch, changes: Sequence[Change]) -> pa.Array:
 
 
 def _events(
-    phase: str, common: pa.Array, name: pa.Array, at: Int64s, there: npt.NDArray[np.bool_], arguments: pa.Array = None
+    phase: str,
+    common: pa.Array,
+    name: pa.Array,
+    at: Int64s,
+    has_event: npt.NDArray[np.bool_],
+    arguments: pa.Array = None,
 ) -> list[str]:
-    """One event for each row that is `there`, at these nanoseconds."""
-    rows = pa.array(np.flatnonzero(there))
-    when = pa.array([f"{ns // 1000}.{ns % 1000:03d}" for ns in at[there].tolist()], TEXT)
+    """One event for each row that is `has_event`, at these nanoseconds."""
+    rows = pa.array(np.flatnonzero(has_event))
+    when = pa.array([f"{ns // 1000}.{ns % 1000:03d}" for ns in at[has_event].tolist()], TEXT)
     rest = [',"args":', arguments.take(rows)] if arguments is not None else []
     parts = [f'{{"ph":"{phase}",', common.take(rows), name.take(rows), ',"ts":', when, *rest]
     made: list[str] = pc.binary_join_element_wise(*parts, "}", "").to_pylist()

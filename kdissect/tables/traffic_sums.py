@@ -57,12 +57,12 @@ class Sums:
 
 @part
 def _place(
-    client: Scalar, topic: Scalar, partition: Scalar, sums: Int64s, table: Int64s, known: Int64s, seed: Scalar
+    client: Scalar, topic: Scalar, partition: Scalar, sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar
 ) -> Scalar:
     """The sum for these, a new one where there is none."""
-    at = known[LATEST]
+    at = lookup[LATEST]
     if (
-        at < known[COUNT] and sums[at, PARTITION] == partition and sums[at, TOPIC] == topic
+        at < lookup[COUNT] and sums[at, PARTITION] == partition and sums[at, TOPIC] == topic
         and sums[at, CLIENT] == client
     ):  # fmt: skip
         return at
@@ -74,12 +74,12 @@ def _place(
     while table[place] >= 0:
         at = table[place]
         if sums[at, PARTITION] == partition and sums[at, TOPIC] == topic and sums[at, CLIENT] == client:
-            known[LATEST] = at
+            lookup[LATEST] = at
             return at
         place = (place + 1) & mask
-    at = known[COUNT]
-    known[COUNT] = at + 1
-    known[LATEST] = at
+    at = lookup[COUNT]
+    lookup[COUNT] = at + 1
+    lookup[LATEST] = at
     table[place] = at
     sums[at, CLIENT], sums[at, TOPIC], sums[at, PARTITION] = client, topic, partition
     for column in range(WRITTEN, AT + 1):
@@ -99,12 +99,12 @@ def _digits(n: Scalar) -> Scalar:
 
 
 @part
-def _behind(high: Scalar, n: Scalar, other_high: Scalar, other: Scalar) -> Scalar:
+def _behind(high: Scalar, n: Scalar, other_high: Scalar, other_n: Scalar) -> Scalar:
     """Whether an exchange stands behind another one, or is the same, in the order of ids as text (no orphans)."""
     if high != other_high:
         return np.uint64(high) > np.uint64(other_high)
-    more, less = n, other
-    one, two = _digits(n), _digits(other)
+    more, less = n, other_n
+    one, two = _digits(n), _digits(other_n)
     for _ in range(two - one):
         more *= 10
     for _ in range(one - two):
@@ -136,7 +136,7 @@ def _read(records: Scalar, at: Scalar, sums: Int64s) -> None:
 
 @kernel("const i8[:,:] const i8[:,:] const i4[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
 def add_read(
-    fetches: Int64s, partitions: Int64s, clients: Int32s, codes: Int64s, sums: Int64s, table: Int64s, known: Int64s,
+    fetches: Int64s, partitions: Int64s, clients: Int32s, codes: Int64s, sums: Int64s, table: Int64s, lookup: Int64s,
     seed: Scalar,
 ) -> None:  # fmt: skip
     """Partitions of fetches that were read aside (`fetch_rows.NamedFetches`). `codes`: of topics, by those of the
@@ -147,7 +147,7 @@ def add_read(
         client = np.int64(clients[row.exchange])
         for _ in range(row.partitions):
             named = partition_at(partitions, q)
-            at = _place(client, codes[named.topic], named.partition, sums, table, known, seed)
+            at = _place(client, codes[named.topic], named.partition, sums, table, lookup, seed)
             if named.flags & GIVEN:
                 _read(named.records, at, sums)
             if named.high >= 0 and named.offset >= 0:
@@ -157,12 +157,12 @@ def add_read(
 
 @kernel("const i8[:] const i4[:] const i8[:,:] i8[:,:] i8[:] i8[:] i8")
 def add_fetched(
-    row: Int64s, clients: Int32s, partitions: Int64s, sums: Int64s, table: Int64s, known: Int64s, seed: Scalar
+    row: Int64s, clients: Int32s, partitions: Int64s, sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar
 ) -> None:
     """Partitions of fetches as `fetch_kernels.fill_partitions` has made them; `row`: of each its exchange."""
     for q in range(row.size):
         topic, partition = partitions[fk.P_TOPIC, q], partitions[fk.P_PARTITION, q]
-        at = _place(np.int64(clients[row[q]]), topic, partition, sums, table, known, seed)
+        at = _place(np.int64(clients[row[q]]), topic, partition, sums, table, lookup, seed)
         if partitions[fk.P_GIVEN, q] == 1:
             _read(partitions[fk.P_RECORDS, q], at, sums)
         high, offset = partitions[fk.P_HIGHEST, q], partitions[fk.P_OFFSET, q]
@@ -174,7 +174,7 @@ def add_fetched(
 @kernel("const i8[:] const i4[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
 def add_produced(
     rows: Int64s, clients: Int32s, topic_begin: Int64s, begin: Int64s, topics: Int64s, numbers: Int64s, sizes: Int64s,
-    sums: Int64s, table: Int64s, known: Int64s, seed: Scalar,
+    sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar,
 ) -> None:  # fmt: skip
     """Partitions that messages about producing name, whose exchanges are `rows`; `sizes`: of their records, of requests
     (none: what answers name)."""
@@ -182,19 +182,21 @@ def add_produced(
         client = np.int64(clients[rows[body]])
         for t in range(topic_begin[body], topic_begin[body + 1]):
             for a in range(begin[t], begin[t + 1]):
-                at = _place(client, topics[t], numbers[a], sums, table, known, seed)
+                at = _place(client, topics[t], numbers[a], sums, table, lookup, seed)
                 if sizes.size:
                     size = max(sizes[a], np.int64(0))
                     sums[at, WRITTEN] = size if sums[at, WRITTEN] < 0 else sums[at, WRITTEN] + size
 
 
-def traffic(block: Block, topics: Topics, partitions: Codes, aside: NamedFetches | None, memory: Lender) -> Sums:
+def traffic(
+    block: Block, topics: Topics, partitions: Codes, direct_fetches: NamedFetches | None, memory: Lender
+) -> Sums:
     """Sums of a block. `partitions`: its rows of `fetch_partitions` as `coded_rows.rows_as_codes` has made them, with
-    `topics`; `aside`: the fetches that were read aside. `memory` is lent meanwhile."""
+    `topics`; `direct_fetches`: the fetches that were read aside. `memory` is lent meanwhile."""
     done, said = block.done, topics.fetched(block)
     asked, given = topics.produced(block.nest(PRODUCE, 0), block.nest(PRODUCE, 1))
     most = sum(len(one.partitions) for one in (asked, given, said.asked, said.gone, said.given))
-    most += 0 if aside is None else len(aside.rows.partitions)
+    most += 0 if direct_fetches is None else len(direct_fetches.rows.partitions)
     sums, table = memory.arrays([((most, WIDTH), np.int64), ((2 << most.bit_length(),), np.int64)])
     table[:] = -1
     known, clients = np.zeros(2, np.int64), plain(done.client, np.int32)
@@ -207,7 +209,7 @@ def traffic(block: Block, topics: Topics, partitions: Codes, aside: NamedFetches
         )  # fmt: skip
     if partitions.num_rows:
         add_fetched(said.row, clients, partitions.matrix, sums, table, known, SEED)
-    if aside is not None:
-        codes = topics.given(aside.topics)
-        add_read(aside.rows.fetches, aside.rows.partitions, clients, codes, sums, table, known, SEED)
+    if direct_fetches is not None:
+        codes = topics.given(direct_fetches.topics)
+        add_read(direct_fetches.rows.fetches, direct_fetches.rows.partitions, clients, codes, sums, table, known, SEED)
     return Sums(sums[: known[COUNT]].copy(), done.client_ids, list(topics.codes))

@@ -305,26 +305,26 @@ class _Parser:
         if kinds[0] != kinds[1]:
             raise self.error(f"{left.name!r} is {kinds[0]}, {right.name!r} is {kinds[1]}", right.place)
 
-    def word(self, wanted: str) -> bool:
+    def word(self, text: str) -> bool:
         kind, value, _ = self.tokens[self.at]
-        if kind == "word" and value.lower() == wanted:
+        if kind == "word" and value.lower() == text:
             self.at += 1
             return True
         return False
 
-    def sign(self, wanted: str) -> bool:
+    def sign(self, text: str) -> bool:
         kind, value, _ = self.tokens[self.at]
-        if kind == "operator" and value == wanted:
+        if kind == "operator" and value == text:
             self.at += 1
             return True
         return False
 
-    def expect(self, wanted: str) -> None:
-        if not self.sign(wanted):
-            raise self.error(f"expected {wanted!r}", self.tokens[self.at][2])
+    def expect(self, text: str) -> None:
+        if not self.sign(text):
+            raise self.error(f"expected {text!r}", self.tokens[self.at][2])
 
-    def error(self, what: str, place: int) -> ValueError:
-        return ValueError(f"{what} at character {place + 1} of {_excerpt(self.text, place)}")
+    def error(self, message: str, place: int) -> ValueError:
+        return ValueError(f"{message} at character {place + 1} of {_excerpt(self.text, place)}")
 
 
 def _tokens(text: str) -> Any:

@@ -149,5 +149,5 @@ def _escaped(column: pa.Array) -> pa.Array:
     return pc.replace_with_mask(column, special, pa.array(texts, TEXT))
 
 
-def _hex(found: re.Match[str]) -> str:
-    return f"\\x{ord(found[0]):02x}"
+def _hex(match: re.Match[str]) -> str:
+    return f"\\x{ord(match[0]):02x}"

@@ -48,7 +48,9 @@ RECORDED = sorted(
 SMALL = ROOT / "captures" / "base_tiny.pcap"
 ASKS_FOR_ONE_THING = {"show", "cut", "why", "stream"}
 """Commands that end with 2 where the capture does not have the frame, finding or client that they are asked for."""
-CAPTURE_SAMPLE = frozenset({"base_tiny", "downconv_282", "era_0_8_2", "field_loss1", "k4_session_eviction", "raw_errors"})
+CAPTURE_SAMPLE = frozenset(
+    {"base_tiny", "downconv_282", "era_0_8_2", "field_loss1", "k4_session_eviction", "raw_errors"}
+)
 WAYS = [(side, share) for side in ("requests", "answers") for share in (0.5, 1.0)]
 
 

@@ -24,10 +24,10 @@ class Aside(Protocol):
     """Reads bodies before they are written out as columns."""
 
     def read(
-        self, wanted: Mapping[Type, Collection[str] | None], library: Any, s: Ints, begin: Ints, end: Ints,
+        self, fields: Mapping[Type, Collection[str] | None], library: Any, s: Ints, begin: Ints, end: Ints,
         program: Ints, status: Ints,
     ) -> Ints:  # fmt: skip
-        """The status of each body, READ_ASIDE for those that were read; `wanted`, `library`: the decoder's."""
+        """The status of each body, READ_ASIDE for those that were read; `fields`, `library`: the decoder's."""
 
     def drain(self) -> Any:
         """The values read since the last call, None if there are none."""

@@ -377,9 +377,9 @@ class Decoder:
         return said[0] != said[1]
 
 
-def schema_for(key: int, side: int, wanted: Wanted = None) -> pa.Schema:
+def schema_for(key: int, side: int, fields: Wanted = None) -> pa.Schema:
     """The Arrow schema of an API's messages: the union of all versions' fields, without decoding anything."""
-    return schema_of(Layout(index.load().apis[key].message(side), wanted))
+    return schema_of(Layout(index.load().apis[key].message(side), fields))
 
 
 def _stack() -> Ints:
