@@ -223,13 +223,15 @@ class Stage:
         `aside`: further fetches, next to those in `tables`, where fetches are `hidden`.
         """
         self._like = {
-            name: table.schema for name, table in tables.items() if TABLES[name].joined and not isinstance(table, Codes)
+            name: table.schema
+            for name, table in tables.items()
+            if TABLES[name].is_analysed and not isinstance(table, Codes)
         }
         return self._work(tables, messages or {}, watermark, last=last, aside=aside)
 
     def finish(self) -> Tables:
         """The rows that were held back, and the sessions that are open."""
-        joined = [name for name, table in TABLES.items() if table.joined]
+        joined = [name for name, table in TABLES.items() if table.is_analysed]
         none = {name: self._like.get(name, SCHEMAS[name]).empty_table() for name in joined}
         return self._work(none, {}, NO_WATERMARK, last=True)
 

@@ -57,9 +57,9 @@ class PlainFile:
         self._file: FileIO | None = None
         self._at = 0
         self._lock = threading.Lock()
-        self.size: int | None = os.fstat(self._opened().fileno()).st_size
+        self.size: int | None = os.fstat(self._open_stream().fileno()).st_size
 
-    def _opened(self) -> FileIO:
+    def _open_stream(self) -> FileIO:
         if self._file is None:
             self._file = FileIO(self.path)
         return self._file
@@ -75,7 +75,7 @@ class PlainFile:
         done = 0
         try:
             with self._lock:
-                file = self._opened()
+                file = self._open_stream()
                 file.seek(offset)
                 while done < len(target):
                     got = file.readinto(target[done:])

@@ -59,10 +59,14 @@ class Steps:
             if number:  # with an interface a section may have begun
                 self._number[:] = 0
             if first < stop:
-                found += self._one(rows[first:stop], stepped) if one else self._several(rows[first:stop], stepped)
+                found += (
+                    self._steps_of_one_interface(rows[first:stop], stepped)
+                    if one
+                    else self._several(rows[first:stop], stepped)
+                )
         return found
 
-    def _one(self, rows: NDArray[np.int64], stepped: bool) -> list[Step]:
+    def _steps_of_one_interface(self, rows: NDArray[np.int64], stepped: bool) -> list[Step]:
         """Steps in rows of the only interface. They are looked for only where the walk counted any."""
         found = self._between(rows, np.zeros(len(rows), np.int64)) if stepped else []
         self._time[0], self._number[0] = rows[-1, r.TIME], rows[-1, r.NUMBER]

@@ -426,7 +426,7 @@ class Pieces:
         """Keep the rows of a part."""
         for name, batch in part.tables.items():
             if name in self.where:
-                batch = self.books.builder.kept(name, batch, self.where[name])
+                batch = self.books.builder.prefilter_rows(name, batch, self.where[name])
             if batch.num_rows:
                 self.rows.setdefault(name, []).append(batch)
                 self.count += batch.num_rows
@@ -461,7 +461,7 @@ class Pieces:
         if topics.given is not None:
             told = {known for piece in pieces for _, known in piece.topics if known}
             topics.given.names |= {(None, known): names.get(known) for known in told}
-        return [piece.named(names) for piece in pieces]
+        return [piece.with_topic_names(names) for piece in pieces]
 
     def spool_all(self, spool: Spool, mark: int) -> _Aside:
         """Everything into the spool, unresolved. The rows are not kept."""

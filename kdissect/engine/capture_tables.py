@@ -215,7 +215,7 @@ class CaptureTables:
     def _delivery_batches(self, condition: Filter | None, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Rows of the table JOINED, in order."""
         from kdissect.engine.extracts.delivery_shares import deliveries
-        from kdissect.tables.builder import shown as plain
+        from kdissect.tables.builder import conform_to_schema as plain
 
         schema = schema_of(JOINED, columns)
         settings = self._reading({JOINED: columns}, {JOINED: condition}, False)
@@ -242,7 +242,7 @@ class CaptureTables:
 
     def _may_not_fit(self, name: str) -> bool:
         """Whether rows of a table that is made part by part may be more than the memory allowed."""
-        return self.frugal and (TABLES[name].joined or TABLES[name].made is By.BLOCK)
+        return self.frugal and (TABLES[name].is_analysed or TABLES[name].made is By.BLOCK)
 
     def _analysed_batches(
         self, name: str, read_columns: list[str], condition: Filter | None, shown_columns: list[str]

@@ -35,7 +35,7 @@ class Rows:
     constants: list[int] = field(default_factory=list)
     _label: int = -1
 
-    def here(self) -> int:
+    def mark_target(self) -> int:
         """The next row's address, as something jumps to: nothing is merged across it."""
         self._label = len(self.rows)
         return self.first_row + self._label // k.STRIDE
@@ -100,11 +100,11 @@ def compile_layout(
     """Compile one version into `rows`. `fields` are the message's own or a variant's; `side` is REQUEST or RESPONSE."""
     compiler = _Compiler(message, side, version, rows)
     program = compiler.program
-    program.count = rows.here()
+    program.count = rows.mark_target()
     compiler.count_struct(fields, layout.root if layout else None, top=True)
     rows.op(k.STOP)
     if layout is not None:
-        program.fill = rows.here()
+        program.fill = rows.mark_target()
         compiler.fill_root(fields, layout.root)
     return program
 
@@ -142,12 +142,12 @@ class _Compiler(Rules):
         row = self.rows.op(k.TAGS, k.COMPACT, unknown.sub if unknown else 0, 0, first, len(tagged))
         self.deeper(1)
         for item in tagged:
-            self.rows.tags[place : place + 2] = (item.tag or 0, self.rows.here())
+            self.rows.tags[place : place + 2] = (item.tag or 0, self.rows.mark_target())
             place += k.TAG_STRIDE
             self.count_field(item, _child(column, item), top, tagged=True)
             self.rows.op(k.TAGEND)
         self.deeper(-1)
-        self.rows.patch(row, 3, self.rows.here())
+        self.rows.patch(row, 3, self.rows.mark_target())
 
     def count_field(self, item: Field, column: Column | None, top: bool, tagged: bool = False) -> None:
         rows = self.rows
@@ -162,7 +162,7 @@ class _Compiler(Rules):
                 _no_tagged_null(self.message, item, tagged)
                 row = rows.op(k.MAYBE, 1)
                 self.count_struct(item.fields, column)
-                rows.patch(row, 2, rows.here())
+                rows.patch(row, 2, rows.mark_target())
             else:
                 self.count_struct(item.fields, column)
         elif item.kind == "array":
@@ -173,7 +173,7 @@ class _Compiler(Rules):
                 rows.op(k.MULT, form, nullable, counter, exact)
                 return
             row = rows.op(k.LIST, form, nullable, counter, max(least, 1))
-            rows.here()
+            rows.mark_target()
             self.deeper(1)
             if text:
                 bytes_of = column.element.sub if column else 0
@@ -182,7 +182,7 @@ class _Compiler(Rules):
                 self.count_struct(item.fields, column.element if column else None)
             self.deeper(-1)
             rows.op(k.NEXT)
-            rows.patch(row, 5, rows.here())
+            rows.patch(row, 5, rows.mark_target())
         else:
             counter = column.sub if column and column.kind in ("string", "bytes") else 0
             rows.op(k.TEXT, self.form(item, item.kind), int(self.nullable(item)), counter, 0, 0, 0, self.kind(item))
@@ -207,7 +207,7 @@ class _Compiler(Rules):
         self.effect = len(rows.rows)
         self.fill_struct(fields, root, top=True)
         del rows.rows[self.effect :]
-        rows.here()
+        rows.mark_target()
         rows.op(k.F_STOP, root.level, -1)
 
     def fill_struct(self, fields: tuple[Field, ...], column: Column | None, top: bool = False) -> None:
@@ -255,17 +255,17 @@ class _Compiler(Rules):
                 self.fill_default(item, child)
         over = rows.op(k.F_JUMP, 0, -1) if fields else -1
         for item, child in fields:
-            value = rows.here()
+            value = rows.mark_target()
             self.fill_field(item, child)
             rows.op(k.F_TAGEND, 0, -1, 1)
-            rows.tags[place : place + 3] = (item.tag or 0, value, rows.here())
+            rows.tags[place : place + 3] = (item.tag or 0, value, rows.mark_target())
             place += k.TAG_STRIDE
             if child:
                 self.fill_default(item, child)
             rows.op(k.F_TAGEND, 0, -1, 0)
-        rows.patch(row, 5, rows.here())
+        rows.patch(row, 5, rows.mark_target())
         if fields:
-            rows.patch(over, 3, rows.here())
+            rows.patch(over, 3, rows.mark_target())
 
     def mark(self, column: Column, null: bool = False) -> None:
         """A value can stand in this column; with `null`, a null too."""
@@ -293,10 +293,10 @@ class _Compiler(Rules):
             self.fill_struct(item.fields, column)
             if row >= 0:
                 over = rows.op(k.F_JUMP, 0, -1)
-                rows.patch(row, 3, rows.here())
+                rows.patch(row, 3, rows.mark_target())
                 for child in column.children.values():
                     self.fill_absent(child)
-                rows.patch(over, 3, rows.here())
+                rows.patch(over, 3, rows.mark_target())
         elif kind == "list":
             element = column.element
             form = self.form(item, "array")
@@ -305,14 +305,14 @@ class _Compiler(Rules):
                 rows.op(k.F_INT32S, level, index, form, column.sub, element.index)
                 return
             row = rows.op(k.F_LIST, level, index, form, column.sub)
-            rows.here()
+            rows.mark_target()
             if element.kind == "struct":
                 self.fill_struct(item.fields, element)
             else:
                 self.mark(element)
                 self.fill_scalar(element, item.element or "", self.form(item, item.element or ""))
             rows.op(k.F_NEXT, 0, -1)
-            rows.patch(row, 5, rows.here())
+            rows.patch(row, 5, rows.mark_target())
         elif kind in ("secret", "records"):
             rows.op(k.F_SIZE, level, index, self.form(item, item.kind), column.at)
         else:
@@ -336,7 +336,7 @@ class _Compiler(Rules):
             row = rows.op(k.F_MAYBE, 0, -1) if self.nullable(item) else -1
             self.fill_struct(item.fields, None)
             if row >= 0:
-                rows.patch(row, 3, rows.here())
+                rows.patch(row, 3, rows.mark_target())
         elif item.kind == "array":
             form = self.form(item, "array")
             size = SCALARS.get(item.element or "") or (self.fixed(item.fields) if item.element == "struct" else None)
@@ -344,13 +344,13 @@ class _Compiler(Rules):
                 rows.op(k.F_PASS, 0, -1, form, size)
                 return
             row = rows.op(k.F_LIST, 0, -1, form, 0)
-            rows.here()
+            rows.mark_target()
             if item.element == "struct":
                 self.fill_struct(item.fields, None)
             else:
                 rows.op(k.F_PASS, 0, -1, self.form(item, item.element or ""), 1)
             rows.op(k.F_NEXT, 0, -1)
-            rows.patch(row, 5, rows.here())
+            rows.patch(row, 5, rows.mark_target())
         else:
             rows.op(k.F_PASS, 0, -1, self.form(item, item.kind), 1)
 

@@ -100,7 +100,7 @@ class Brokers:
     """Unresolved broker -> the cluster that `resolve_clusters` gave last, if anybody asks."""
 
     @property
-    def kept(self) -> bool:
+    def names_unchanged(self) -> bool:
         """Every name and cluster that was given is what would be given now."""
         if self.given is None:
             return True
@@ -207,7 +207,7 @@ class Brokers:
             for ip in ips:
                 unresolved = f"{capture}{SEPARATOR}{endpoint(ip, port)}"
                 steps = [self.told.get(unresolved), self._nodes(unresolved, (capture, ip, port), self.claims, clusters)]
-                if (capture, port) in named and self._alone(capture, port, ip, clusters):
+                if (capture, port) in named and self._is_only_on_port(capture, port, ip, clusters):
                     steps.append(self._nodes(unresolved, (capture, port), by_port, clusters))
                 nodes = next((step for step in steps if step), set())
                 out[unresolved] = str(next(iter(nodes))) if len(nodes) == 1 else endpoint(ip, port)
@@ -231,7 +231,7 @@ class Brokers:
                 names[unresolved] = str(next(iter(nodes)))
         return names
 
-    def _alone(self, capture: str, port: int, ip: str, clusters: Mapping[str, str]) -> bool:
+    def _is_only_on_port(self, capture: str, port: int, ip: str, clusters: Mapping[str, str]) -> bool:
         """Whether no other broker address of the capture that may be of the same cluster uses the port."""
         own = clusters.get(f"{capture}{SEPARATOR}{endpoint(ip, port)}")
         for other in self.addresses[capture, port] - {ip}:
@@ -277,7 +277,7 @@ class Brokers:
                 elif origin != address:
                     links.setdefault(address, set()).add(origin)
                     links.setdefault(origin, set()).add(address)
-        return self.clusters.joined(listed, links)
+        return self.clusters.assign_clusters(listed, links)
 
     def resolve(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         """A `broker` column as builders leave it, with node ids where known now, as a dictionary column."""

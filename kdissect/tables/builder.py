@@ -129,7 +129,7 @@ class TableBuilder:
         """Whether what such rows say of topics is added up (`kdissect.tables.traffic_sums`)."""
 
     @property
-    def wanted(self) -> dict[tuple[int, int], frozenset[str]]:
+    def message_paths(self) -> dict[tuple[int, int], frozenset[str]]:
         """The message paths to decode: (API key, side: 0 request, 1 response) -> dotted snake_case paths."""
         return message_paths(self.columns, self.columns)
 
@@ -179,13 +179,13 @@ class TableBuilder:
             out |= self._rows_as_codes(block)
         for name in self.columns:
             if name in BLOCK_MAKERS and name not in self.coded:
-                out[name] = self._made(name, block)
+                out[name] = self._make_rows(name, block)
                 if block.odd.rows:
                     self._odd.append(qualities.odd_times(block.odd, block, name))
                     block.odd.rows = []
         return out
 
-    def _made(self, name: str, block: Block) -> pa.RecordBatch:
+    def _make_rows(self, name: str, block: Block) -> pa.RecordBatch:
         """Rows of a table. Where none of the messages that tell them is in the block, those that were made first."""
         wanted, spoken = self.working_columns(name), _messages(name)
         silent = bool(spoken) and spoken.isdisjoint(block.done.messages)
@@ -222,7 +222,7 @@ class TableBuilder:
         `coded`: other tables than by now came as codes when they were made."""
         columns = list(self.columns[name])
         extra = [*sort_columns(name)]
-        if self.keyed and TABLES[name].joined:
+        if self.keyed and TABLES[name].is_analysed:
             extra += EXCHANGE_KEYS
             if name in self.unnamed:
                 extra.remove("exchange_id")
@@ -395,7 +395,7 @@ class TableBuilder:
         """A whole table: resolved, filtered, in order, with the columns asked for (or `columns` of them), plain."""
         schema = self._schema(name, columns)
         table = self._ordered(name, parts, where)
-        return schema.empty_table() if table is None else shown(table, schema)
+        return schema.empty_table() if table is None else conform_to_schema(table, schema)
 
     def pieces(
         self,
@@ -412,7 +412,7 @@ class TableBuilder:
         if table is None:
             return
         for first in range(0, table.num_rows, PIECE):
-            yield from shown(table.slice(first, PIECE), schema).to_batches()
+            yield from conform_to_schema(table.slice(first, PIECE), schema).to_batches()
 
     def _ordered(
         self, name: str, parts: Iterable[pa.RecordBatch | pa.Table], where: Filter | None, resolved: bool = False
@@ -437,10 +437,10 @@ class TableBuilder:
         table = self.resolve(name, batch)
         if where is not None:
             table = filtered(name, table, where)
-        table = shown(table, self._schema(name, columns))
+        table = conform_to_schema(table, self._schema(name, columns))
         return _one_batch(table)
 
-    def kept(self, name: str, batch: pa.RecordBatch, where: Filter) -> pa.RecordBatch:
+    def prefilter_rows(self, name: str, batch: pa.RecordBatch, where: Filter) -> pa.RecordBatch:
         """Unresolved rows without those that the filter will drop, where that can be said before the end.
 
         A filter on a column that is resolved or analysed later keeps all rows. Not for tables that an analysis still
@@ -507,13 +507,13 @@ class TableBuilder:
             if column not in names:
                 continue
             declared, at, values = TABLES[name].by_name[column], names.index(column), table[column]
-            if declared.named is Gathering.CLUSTERS:
+            if declared.resolver is Gathering.CLUSTERS:
                 values = self.brokers.resolve_clusters(values)
                 values = values.cast(TEXT) if plain else values
-            elif declared.named is Gathering.BROKERS:
+            elif declared.resolver is Gathering.BROKERS:
                 values = self.brokers.resolve(values)
                 values = values.cast(TEXT) if plain else values
-            elif declared.named is Gathering.HOSTS:
+            elif declared.resolver is Gathering.HOSTS:
                 values = self.hosts.resolve(values)
             elif column == "replicas":
                 values = self.topics.resolve_replicas(table["topic"], table["topic_id"], cluster)
@@ -538,7 +538,9 @@ class TableBuilder:
         the other: to be asked whenever messages were read, before more is given."""
         given = self.topics.given
         replicas = given is not None and given.replicas and self._passed_over and any(self.topics.known_replicas())
-        return self.brokers.kept and self.hosts.kept and self.topics.kept and not replicas
+        return (
+            self.brokers.names_unchanged and self.hosts.names_unchanged and self.topics.names_unchanged and not replicas
+        )
 
     def _schema(self, name: str, columns: Sequence[str] | None) -> pa.Schema:
         return schema_of(name, self.columns[name] if columns is None else columns)
@@ -548,7 +550,7 @@ class TableBuilder:
 def _called(name: str) -> tuple[str, ...]:
     """The columns of a table with names that messages tell, `cluster` first; messages themselves have none."""
     columns = TABLES[name].by_name.values() if name in TABLES else ()
-    called = [column.name for column in columns if column.named is not None]
+    called = [column.name for column in columns if column.resolver is not None]
     return tuple(sorted(called, key=lambda column: column != "cluster"))
 
 
@@ -573,7 +575,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
-def shown(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def conform_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Exactly the columns and types of a declared schema: plain strings, no helpers."""
     return pa.table([_plain(table[name], schema.field(name).type) for name in schema.names], schema=schema)
 

@@ -215,7 +215,7 @@ class Clients:
         client addresses by theirs."""
         for name in ("client_id", "software", "version", "mechanism"):
             getattr(self, name).absorb(getattr(other, name), first)
-        named = other.named()
+        named = other.connections_with_groups()
         if len(named):
             codes = np.array([SEVERAL, 0, *(self.group_ids.code(text) + 1 for text in other.group_ids.texts)], np.int32)
             self.own = grown(self.own, int(named[-1]) + first + 1)
@@ -223,7 +223,7 @@ class Clients:
         for (capture, address, client_id), groups in other.shared.items():
             self.shared.setdefault((capture, addresses[address], client_id), set()).update(groups)
 
-    def named(self) -> Int64s:
+    def connections_with_groups(self) -> Int64s:
         """The connections whose own requests name groups."""
         return np.flatnonzero(self.own).astype(np.int64)
 

@@ -105,7 +105,7 @@ class Clusters:
 
     def _feed_topics(self, block: Block, key: int, side: int, path: str, codes: np.ndarray) -> None:
         answers = block.nest(key, side)
-        if not answers.tells(path, "topic_id"):
+        if not answers.may_have_values(path, "topic_id"):
             return
         topics = answers.each(path)
         ids = topics.get("topic_id") if len(topics) else None
@@ -188,7 +188,7 @@ class Clusters:
         for address, topic_ids in other.topic_ids.items():
             self.mention(address, topic_ids)
 
-    def joined(self, listed_ids: Mapping[str, set[str]], links: Mapping[str, set[str]]) -> dict[str, str]:
+    def assign_clusters(self, listed_ids: Mapping[str, set[str]], links: Mapping[str, set[str]]) -> dict[str, str]:
         """The cluster of each address that has one. `listed_ids`: address -> ClusterIds of the messages that list it.
         `links`: addresses of one capture set that list each other in messages without a ClusterId."""
         found: dict[str, str] = {}

@@ -57,10 +57,10 @@ class Topics:
             (None if names is None else names[at].as_py(), None if ids is None else ids[at].as_py())
             for at in firsts[:count].tolist()
         ]
-        lasting = self.given(pairs)[:-1]
+        lasting = self.lookup_codes(pairs)[:-1]
         return codes if (lasting == np.arange(count)).all() else lasting[codes]
 
-    def given(self, pairs: Sequence[tuple[str | None, str | None]]) -> Int64s:
+    def lookup_codes(self, pairs: Sequence[tuple[str | None, str | None]]) -> Int64s:
         """The code of each of these topics, and -1 behind them."""
         return np.array([*(self.codes.setdefault(pair, len(self.codes)) for pair in pairs), -1], np.int64)
 

@@ -165,7 +165,7 @@ def groups(block: Block) -> Rows:
         "at": lambda: instant(
             np.where(done.request_first[row] != NULL_TIME, done.request_first[row], done.response_first[row])
         ),
-        "group_id": gather(lambda part: part.asked(part.event.group), TEXT),
+        "group_id": gather(lambda part: part.request_field(part.event.group), TEXT),
         "member_id": gather(lambda part: part.member(), TEXT),
         "client_id": lambda: dictionary(done.client[row], done.client_ids),
         "protocol": gather(lambda part: part.constant(part.event.protocol or None), TEXT),
@@ -173,7 +173,7 @@ def groups(block: Block) -> Rows:
         "assignor": gather(lambda part: part.either(part.event.answer_assignor, part.event.assignor), TEXT),
         "generation": gather(lambda part: part.generation(), CODE),
         "event": gather(lambda part: part.constant(part.event.name), TEXT),
-        "reason": gather(lambda part: part.asked(part.event.reason), TEXT),
+        "reason": gather(lambda part: part.request_field(part.event.reason), TEXT),
         "error_code": lambda: optional(*errors(), CODE),
         "error": lambda: error_column(*errors()),
         "assigned_partitions": gather(lambda part: part.assignment(), ASSIGNMENT),
@@ -201,19 +201,19 @@ class _Part:
         elif event.each and len(rows):
             self.level = self.request.each(event.each)
             inner = block.bodies(event.key, 0)[self.level.body]
-            bare = self._named(np.setdiff1d(rows, inner))
+            bare = self._names_group(np.setdiff1d(rows, inner))
             rows = np.concatenate([inner, bare])
             self.element = np.concatenate([np.arange(len(inner)), np.full(len(bare), -1)])
         self.row = rows
 
-    def _named(self, rows: Int64s) -> Int64s:
+    def _names_group(self, rows: Int64s) -> Int64s:
         """Those whose request names a group itself, or was not captured; a list of no groups is about none."""
         body = self.block.body_of(self.event.key, 0)[rows]
         group = pick(self.request.column(self.event.group, TEXT), body)
         kept: Int64s = rows[(body < 0) | np.asarray(group.is_valid())]
         return kept
 
-    def asked(self, path: str, kind: pa.DataType = TEXT) -> pa.Array:
+    def request_field(self, path: str, kind: pa.DataType = TEXT) -> pa.Array:
         """A field of the request, or of the list element."""
         if not path:
             return pa.nulls(len(self.row), kind)
@@ -222,7 +222,7 @@ class _Part:
             return whole
         return pc.coalesce(pick(self.level.column(path, kind), self.element), whole)
 
-    def given(self, path: str, kind: pa.DataType = TEXT) -> pa.Array:
+    def response_field(self, path: str, kind: pa.DataType = TEXT) -> pa.Array:
         """A field of the response."""
         if not path:
             return pa.nulls(len(self.row), kind)
@@ -230,24 +230,24 @@ class _Part:
 
     def either(self, answer: str, request: str, kind: pa.DataType = TEXT) -> pa.Array:
         """What the response says, else what the request says."""
-        return pc.coalesce(self.given(answer, kind), self.asked(request, kind))
+        return pc.coalesce(self.response_field(answer, kind), self.request_field(request, kind))
 
     def member(self) -> pa.Array:
         """The member: the request's word, or the answer's where the request leaves it empty (a new member)."""
-        own = self.asked(self.event.member or ("member_id" if self.event.each else ""))
+        own = self.request_field(self.event.member or ("member_id" if self.event.each else ""))
         own = pc.if_else(pc.equal(own, "").fill_null(True), pa.scalar(None, TEXT), own)
-        told = self.given(self.event.answer_member)
+        told = self.response_field(self.event.answer_member)
         told = pc.if_else(pc.equal(told, "").fill_null(True), pa.scalar(None, TEXT), told)
         return pc.coalesce(own, told)
 
     def generation(self) -> pa.Array:
         """The answer's generation or member epoch, unless it is an error (-1 or nothing), else the request's."""
         if self.event.key == 9:
-            return self.asked("member_epoch", CODE)
+            return self.request_field("member_epoch", CODE)
         codes, known = self.errors()
-        told = self.given(self.event.answer_generation, CODE)
+        told = self.response_field(self.event.answer_generation, CODE)
         told = pc.if_else(pa.array(known & (codes == 0)), told, pa.scalar(None, CODE))
-        return pc.coalesce(told, self.asked(self.event.generation, CODE))
+        return pc.coalesce(told, self.request_field(self.event.generation, CODE))
 
     def constant(self, text: str | None) -> pa.Array:
         """One text for all rows."""
@@ -262,7 +262,7 @@ class _Part:
         event = self.event
         answers = self.response.each(event.each)
         inner = self.element >= 0
-        ours = Side(self.row[inner], self.asked(event.match).filter(pa.array(inner)), *_blank(int(inner.sum())))
+        ours = Side(self.row[inner], self.request_field(event.match).filter(pa.array(inner)), *_blank(int(inner.sum())))
         theirs_rows = self.block.bodies(event.key, 1)[answers.body]
         theirs = Side(theirs_rows, answers.column(event.match, TEXT), *_blank(len(answers)))
         own_key, their_key = keys(ours, theirs)

@@ -175,7 +175,7 @@ class HostNames:
         return found
 
     @property
-    def kept(self) -> bool:
+    def names_unchanged(self) -> bool:
         """True if every name that `resolve` gave is the one that it would give now."""
         return all(self.name(address) == name for address, name in (self.given or {}).items())
 

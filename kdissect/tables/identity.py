@@ -398,7 +398,7 @@ class Directory:
             self._asked = _Rows(conn, len(self.connections))
         return self._asked
 
-    def _named(self, conn: npt.NDArray[Any]) -> _Rows:
+    def _locate_named(self, conn: npt.NDArray[Any]) -> _Rows:
         """As `_seen`; the addresses and brokers of these connections have codes then."""
         rows = self._seen(conn)
         if not rows.named:
@@ -408,17 +408,17 @@ class Directory:
 
     def client_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Client address of each row's connection."""
-        rows = self._named(conn)
+        rows = self._locate_named(conn)
         return rows.dictionary(self._clients[rows.kept] - 1, self.ips.texts)
 
     def broker_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Broker address of each row's connection."""
-        rows = self._named(conn)  # fills in `_broker_ips`
+        rows = self._locate_named(conn)  # fills in `_broker_ips`
         return rows.dictionary(np.array(self._broker_ips, np.int32)[self._brokers[rows.kept]], self.ips.texts)
 
     def broker(self, conn: npt.NDArray[Any]) -> pa.Array:
         """The broker, not resolved yet: `capture<TAB>ip:port`."""
-        rows = self._named(conn)
+        rows = self._locate_named(conn)
         return rows.dictionary(self._brokers[rows.kept], self.brokers.texts)
 
     def client_port(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
@@ -438,12 +438,12 @@ class Directory:
 
     def broker_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Codes into `brokers`."""
-        rows = self._named(conn)
+        rows = self._locate_named(conn)
         return rows.each(self._brokers[rows.kept])
 
     def client_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Codes of client addresses into `ips`."""
-        rows = self._named(conn)
+        rows = self._locate_named(conn)
         return rows.each(self._clients[rows.kept] - 1)
 
     def capture(self, conn: npt.NDArray[Any]) -> pa.Array:

@@ -131,7 +131,7 @@ class Leaders:
 
     def _feed(self, block: Block, source: Source) -> None:
         messages = block.nest(source.key, source.side)
-        if not messages.tells(*(path for path in (source.path, source.partitions, source.leader) if path)):
+        if not messages.may_have_values(*(path for path in (source.path, source.partitions, source.leader) if path)):
             return
         topics = messages.each(source.path)
         level = topics.each(source.partitions) if source.partitions else topics

@@ -65,7 +65,7 @@ class Level:
                 data = data.field(at) if whole else pc.struct_field(data, at) if at >= 0 else None
         return None if data is None or pa.types.is_null(data.type) else data
 
-    def tells(self, *paths: str) -> bool:
+    def may_have_values(self, *paths: str) -> bool:
         """Whether anything may stand in the column at the last of these paths, below the lists at the others: not where
         it is missing, or null throughout."""
         data = self._data

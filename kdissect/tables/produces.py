@@ -125,7 +125,7 @@ def produce_partitions(block: Block) -> Rows:
     row, asked_at, given_at = matched([item.row for item in sides], keys(*sides))
     source = np.where(asked_at >= 0, asked_at, given_at + len(asked))
 
-    def named(attribute: str) -> pa.Array:
+    def gather_texts(attribute: str) -> pa.Array:
         return pa.concat_arrays([getattr(item, attribute) for item in sides]).take(pa.array(source))
 
     def give(path: str, kind: pa.DataType) -> Column:
@@ -146,8 +146,8 @@ def produce_partitions(block: Block) -> Rows:
 
     columns: dict[str, Column] = {
         "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
-        "topic": lambda: named("topic"),
-        "topic_id": lambda: named("topic_id"),
+        "topic": lambda: gather_texts("topic"),
+        "topic_id": lambda: gather_texts("topic_id"),
         "partition": lambda: pa.array(np.concatenate([item.partition for item in sides])[source], CODE),
         "batches": counted(0),
         "records": counted(1),

@@ -143,10 +143,10 @@ class Recorder:
         only = self._only_watched
         followed = self._followed and not self.full
 
-        def told(key: int, at: Int64s, size: Int64s) -> Int64s:
+        def told_size(key: int, at: Int64s, size: Int64s) -> Int64s:
             return doubtful(data, at, size, followed and key == PRODUCE)
 
-        sets = record_sets(block, told if only else None)
+        sets = record_sets(block, told_size if only else None)
         if only and not len(sets):
             return None, None
         if not (self._counted or self._weighed or self._watched or self._followed):

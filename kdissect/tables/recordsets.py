@@ -97,7 +97,7 @@ def record_sets(block: Block, picked: Callable[[int, Int64s, Int64s], Int64s] | 
     parts = []
     for key, side, topics, name, partitions, number, records in SOURCES:
         messages = block.nest(key, side)
-        if picked is not None and not messages.tells(topics, partitions, f"{records}_bytes"):
+        if picked is not None and not messages.may_have_values(topics, partitions, f"{records}_bytes"):
             continue
         outer = messages.each(topics)
         level = outer.each(partitions)

@@ -135,7 +135,7 @@ class Topics:
     _names: tuple[int, Names] | None = None
 
     @property
-    def kept(self) -> bool:
+    def names_unchanged(self) -> bool:
         """Everything that was filled in is what would be filled in now."""
         return self.given is None or self.given.holds(self)
 

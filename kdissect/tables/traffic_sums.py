@@ -44,7 +44,7 @@ class Sums:
     clients: Sequence[str]
     topics: Sequence[tuple[str | None, str | None]]
 
-    def named(self, names: Mapping[str, str]) -> Sums:
+    def with_topic_names(self, names: Mapping[str, str]) -> Sums:
         """The same with names of topics by their ids, as far as they are known."""
         topics = [(names.get(known or "") if name is None else name, known) for name, known in self.topics]
         return Sums(self.rows, self.clients, topics)
@@ -210,6 +210,6 @@ def traffic(
     if partitions.num_rows:
         add_fetched(said.row, clients, partitions.matrix, sums, table, known, SEED)
     if direct_fetches is not None:
-        codes = topics.given(direct_fetches.topics)
+        codes = topics.lookup_codes(direct_fetches.topics)
         add_read(direct_fetches.rows.fetches, direct_fetches.rows.partitions, clients, codes, sums, table, known, SEED)
     return Sums(sums[: known[COUNT]].copy(), done.client_ids, list(topics.codes))

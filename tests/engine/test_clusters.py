@@ -135,4 +135,4 @@ def test_clusters_do_not_depend_on_what_was_read_first() -> None:
     for clusters in (early, late):
         clusters.note(clusters.ids, own, "cluster")
         clusters.mention(other, ["topic-id"])
-    assert early.joined({}, {}) == late.joined({}, {}) == {own: "cluster"}
+    assert early.assign_clusters({}, {}) == late.assign_clusters({}, {}) == {own: "cluster"}

@@ -333,7 +333,7 @@ def test_in_order_while_rows_come(most: int, monkeypatch: pytest.MonkeyPatch) ->
             before = 30_000 if 30 <= number < 50 else 1000 * (number + 1)
             got += [final for final in [rows.add(parts[-1], before)] if final is not None]
         early = sum(part.num_rows for part in got)
-        got += rows.rest()
+        got += rows.drain()
     every = pa.concat_tables(parts)
     assert pa.concat_tables(got).equals(
         every.take(pa.array(np.lexsort((every["row"], every["_time"].fill_null(2**62)))))

@@ -21,7 +21,7 @@ def test_a_filter_early_and_late():
     where = parse("api = 'Fetch' and latency_ms > 0.001", SCHEMA)
     builder = TableBuilder(connections(), {"exchanges": ["exchange_id", "api", "latency_ms"]})
     batch = builder.feed(done)["exchanges"]
-    early = builder.kept("exchanges", batch, where)
+    early = builder.prefilter_rows("exchanges", batch, where)
     assert early.num_rows == 2
     for part in (batch, early):
         table = builder.finished("exchanges", [part], where, ["exchange_id"])
@@ -34,7 +34,7 @@ def test_a_filter_on_what_is_known_at_the_end_keeps_rows():
     builder = TableBuilder(connections(), {"exchanges": ["broker"]})
     batch = builder.feed(completed({}))["exchanges"]
     where = parse("broker = '7'", SCHEMA)
-    assert builder.kept("exchanges", batch, where).num_rows == 1
+    assert builder.prefilter_rows("exchanges", batch, where).num_rows == 1
     assert builder.finished("exchanges", [batch], where).num_rows == 0
     builder.brokers.claim("a.pcap", 7, "10.0.0.9", 9092, "a.pcap\t10.0.0.8:9092")
     assert builder.finished("exchanges", [batch], where).num_rows == 1

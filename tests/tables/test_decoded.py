@@ -105,7 +105,7 @@ def metadata_response():
 @pytest.mark.parametrize("version", [11, 12, 13, 15])
 def test_fetch_and_metadata_as_decoded(version):
     builder = TableBuilder(connections(), dict.fromkeys(SCHEMAS))
-    decoder = Decoder(builder.wanted)
+    decoder = Decoder(builder.message_paths)
     bodies = [
         (1, version, 0, fetch_request(version)),
         (1, version, 1, fetch_response(version)),

@@ -168,7 +168,7 @@ def test_only_the_columns_asked_for():
     builder = TableBuilder(connections(), {"exchanges": ["latency_ms", "api"]})
     table = builder.finished("exchanges", [builder.feed(completed({}))["exchanges"]])
     assert table.column_names == ["latency_ms", "api"]
-    assert builder.wanted == {}
+    assert builder.message_paths == {}
 
 
 def test_ids_of_many_connections():

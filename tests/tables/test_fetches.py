@@ -349,7 +349,10 @@ def test_nothing_at_all():
 
 def test_projection_asks_only_for_what_is_read():
     builder = TableBuilder(connections(), {"fetches": ["exchange_id", "record_bytes", "max_wait_ms"]})
-    assert builder.wanted == {(1, 0): frozenset({"max_wait_ms"}), (1, 1): frozenset({"responses.partitions.records"})}
+    assert builder.message_paths == {
+        (1, 0): frozenset({"max_wait_ms"}),
+        (1, 1): frozenset({"responses.partitions.records"}),
+    }
 
 
 def test_any_split_into_blocks_gives_the_same_tables():

@@ -12,10 +12,10 @@ def test_what_is_missing_or_null_throughout_tells_nothing() -> None:
     known = {"leader": {"id": 3, "epoch": None}, "number": 1}
     rows = [{"topics": [{"partitions": [known], "name": None}]}, {"topics": None}, {"topics": [{"partitions": []}]}]
     level = Level.root(pa.RecordBatch.from_pylist(rows))
-    assert level.tells("topics")
-    assert level.tells("topics", "partitions", "leader.id")
-    assert not level.tells("topics", "partitions", "leader.epoch")
-    assert not level.tells("topics", "partitions", "leader.name")
-    assert not level.tells("topics", "name")
-    assert not level.tells("brokers", "id")
-    assert not Level.root(pa.record_batch({})).tells("topics")
+    assert level.may_have_values("topics")
+    assert level.may_have_values("topics", "partitions", "leader.id")
+    assert not level.may_have_values("topics", "partitions", "leader.epoch")
+    assert not level.may_have_values("topics", "partitions", "leader.name")
+    assert not level.may_have_values("topics", "name")
+    assert not level.may_have_values("brokers", "id")
+    assert not Level.root(pa.record_batch({})).may_have_values("topics")

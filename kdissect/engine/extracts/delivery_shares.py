@@ -25,7 +25,7 @@ from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.room import READING, memory_text
 from kdissect.engine.bounds.spool import Place, Spool
 from kdissect.engine.extracts.overview import Names as Called
-from kdissect.engine.saving.folder import wanted
+from kdissect.engine.saving.folder import select_rows
 from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.engine.settings import Settings
 from kdissect.output import scratch
@@ -52,7 +52,7 @@ def deliveries(
         )
         for capture in captures:
             capture.read_apart()  # its window, of some 100 MB, is not needed any more
-        made = (wanted(NAME, maker.deliveries(share), columns, where) for share in shares.joined())
+        made = (select_rows(NAME, maker.deliveries(share), columns, where) for share in shares.join_shares())
         if not shares.spilled:
             yield from made
         else:
@@ -139,7 +139,7 @@ class Shares:
         if self._size >= GATHERED:
             self._spill()
 
-    def joined(self) -> Iterator[Input]:
+    def join_shares(self) -> Iterator[Input]:
         """Each share, with everything about its topics' partitions."""
         if self._spool is None:
             yield Input.join_pieces(self._gathered, self._names)

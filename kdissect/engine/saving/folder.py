@@ -106,11 +106,11 @@ class Folder:
     def feed(self, lot: Lot) -> None:
         """The next rows."""
         part, before = self._working.feed(lot)
-        self._take(part, before if self.wish.as_read else NOTHING_YET)
+        self._write_part(part, before if self.wish.as_read else NOTHING_YET)
 
     def lots_end(self) -> Searched:
         """There are no more rows but those of tables that are made at the end."""
-        self._take(self._working.finish(), NO_WATERMARK if self.wish.as_read else NOTHING_YET)
+        self._write_part(self._working.finish(), NO_WATERMARK if self.wish.as_read else NOTHING_YET)
         if self._evidence is None:
             return Searched(whole=True, exchanges=0, most=0)
         return Searched(self._evidence.whole, self._evidence.exchanges, self._evidence.most)
@@ -119,7 +119,7 @@ class Folder:
         """A piece of a table that is made at the end, resolved."""
         where = self.wish.where.get(name)
         if TABLES[name].made is By.NOTED:
-            self._ordered[name].add(wanted(name, table, self.wish.tables[name], where), NOTHING_YET)
+            self._ordered[name].add(select_rows(name, table, self.wish.tables[name], where), NOTHING_YET)
             return
         if self._evidence is not None:
             self._evidence.add(name, table)
@@ -138,20 +138,20 @@ class Folder:
             if "problems" in self._ordered and found.problems.num_rows:
                 self.add("problems", found.problems)
         for name, ordered in self._ordered.items():
-            for rest in ordered.rest():
+            for rest in ordered.drain():
                 self._files[name].add(rest)
         for file in self._files.values():
             file.flush()
         self._writing.wait()
         return {name: file.rows for name, file in self._files.items()}
 
-    def _take(self, part: dict[str, pa.Table], before: int) -> None:
+    def _write_part(self, part: dict[str, pa.Table], before: int) -> None:
         if self._evidence is not None:
             self._evidence.take(part)
         for name in list(part):
             table = part.pop(name)  # one after the other is let go
             if name in self._ordered:
-                rows = wanted(name, table, self.wish.tables[name], self.wish.where.get(name))
+                rows = select_rows(name, table, self.wish.tables[name], self.wish.where.get(name))
                 final = self._ordered[name].add(rows, before)
                 if final is not None:
                     self._files[name].add(final)
@@ -203,7 +203,7 @@ class _File:
                 self._file.write(batch)
 
 
-def wanted(name: str, table: pa.Table, columns: Sequence[str], where: Filter | None) -> pa.Table:
+def select_rows(name: str, table: pa.Table, columns: Sequence[str], where: Filter | None) -> pa.Table:
     """The rows for which the filter holds, with these columns and those that they are ordered by."""
     if where is not None:
         table = filtered(name, table, where)

@@ -68,7 +68,7 @@ class Ordered:
         assert first is not None
         return pa.concat_tables([order(self.name, first), new.slice(among)])
 
-    def rest(self) -> Iterator[pa.Table]:
+    def drain(self) -> Iterator[pa.Table]:
         """All that was not handed on, in order."""
         if self._held is not None:
             yield order(self.name, self._held)

@@ -21,11 +21,11 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames, Lot
 from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.readahead import LARGE, jobs
-from kdissect.engine.saving.folder import ROW_GROUP, Folder, Searched, Wish, wanted
+from kdissect.engine.saving.folder import ROW_GROUP, Folder, Searched, Wish, select_rows
 from kdissect.engine.saving.second_process import FolderApart, possible
 from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.kafka.completed import Quality
-from kdissect.tables.builder import shown
+from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import TABLES, schema_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.where import Filter
@@ -103,14 +103,14 @@ def in_order(
         with Spool(folder) as unresolved:
             for part in run.settled(unresolved):
                 if name in part:
-                    merge.add(wanted(name, part[name], columns, where))
+                    merge.add(select_rows(name, part[name], columns, where))
         yield from _batches(merge.ordered(), schema_of(name, columns))
 
 
 def _batches(parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of the parts, made plain a row group at a time."""
     for group in _groups(parts, ROW_GROUP):
-        yield from shown(group, schema).combine_chunks().to_batches()
+        yield from conform_to_schema(group, schema).combine_chunks().to_batches()
 
 
 def _told_of(run: AnalysedRun, searched: Searched) -> Iterator[Quality]:

@@ -25,7 +25,7 @@ from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_pie
 from kdissect.spark.stages.analysing import SUMMED
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
-from kdissect.tables.builder import shown
+from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.declaration.readers import BUDGET_TOPICS
@@ -98,7 +98,7 @@ def gather(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
     schema, kinds = SCHEMAS[name].remove_metadata(), dict[str, dict[str, list[pa.Table]]]()
 
     def plain(table: pa.Table) -> Iterator[pa.RecordBatch]:
-        return iter(shown(table, schema).select(plan.tables[name]).to_batches())
+        return iter(conform_to_schema(table, schema).select(plan.tables[name]).to_batches())
 
     for one in cells_of(batches):
         if one.table == name:

@@ -27,7 +27,7 @@ from kdissect.spark.cells.dealt_rows import share_of_partition, split_by_share
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, join_pieces, read_cell, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
-from kdissect.tables.builder import shown
+from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CLUSTER
 from kdissect.tables.order import order
@@ -72,7 +72,7 @@ def make(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator[p
     """All rows that `deal` made about some partitions, in order of `broker`, to rows of the table."""
     lots = _lots(batches, name)
     for table in _deliveries(lots) if name == "deliveries" else _make_at_once(lots, name):
-        yield from shown(table, SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
+        yield from conform_to_schema(table, SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
 
 
 class _Dealt:
@@ -166,7 +166,7 @@ def _deliveries(lots: Iterable[Lot]) -> Iterator[pa.Table]:
         for lot in lots:
             shares.add(maker.read_tables(lot))
             maker.groups.take_connections(lot["connections"])
-        for share in shares.joined():
+        for share in shares.join_shares():
             yield maker.deliveries(share)
 
 

@@ -23,7 +23,7 @@ from kdissect.spark.cells.dealt_rows import Dealt, share_of_text
 from kdissect.spark.cells.table_cells import Cell, by_table, cell, cells_of, join_pieces, read_cell, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
-from kdissect.tables.builder import shown
+from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import TRANSACTIONS
 from kdissect.tables.order import order
@@ -94,7 +94,7 @@ def make(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBat
     parts = by_table(cells_of(batches))
     tables = {one: SCHEMAS[one].empty_table() for one in TRANSACTIONS.tables}
     tables |= {one: order(one, join_pieces(pieces)) for one, pieces in parts.items()}
-    made = shown(transactions(tables), SCHEMAS["transactions"].remove_metadata())
+    made = conform_to_schema(transactions(tables), SCHEMAS["transactions"].remove_metadata())
     yield from made.select(plan.tables["transactions"]).to_batches()
 
 

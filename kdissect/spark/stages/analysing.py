@@ -40,7 +40,7 @@ from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
 from kdissect.spark.stages.lots import FEW
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
-from kdissect.tables.builder import TableBuilder, shown
+from kdissect.tables.builder import TableBuilder, conform_to_schema
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import CLUSTER, TIME_KEY, By
 from kdissect.tables.declaration.readers import (
@@ -368,7 +368,7 @@ def conclude(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.Recor
     for detail in found.problems["detail"].to_pylist():
         log.error("%s", detail)  # `problems` was written from the decoded rows by now
     schema = SCHEMAS["findings"].remove_metadata()
-    yield from shown(found.findings, schema).select(plan.tables["findings"]).to_batches()
+    yield from conform_to_schema(found.findings, schema).select(plan.tables["findings"]).to_batches()
 
 
 def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
@@ -376,7 +376,9 @@ def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Name
     parts = _resolved(batches, plan, names)
     tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
     tables |= {one: order(one, join_pieces(pieces)) for one, pieces in parts.items()}
-    yield from shown(MAKERS[name](tables), SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
+    yield from (
+        conform_to_schema(MAKERS[name](tables), SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
+    )
 
 
 def count_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -427,7 +429,9 @@ def delivered(first: FirstRows) -> Iterator[pa.RecordBatch]:
 def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows of SENT, all of some partitions, to rows of `producers`."""
     made = _producers(_resolved(batches, plan, names), names)
-    yield from shown(made, SCHEMAS["producers"].remove_metadata()).select(plan.tables["producers"]).to_batches()
+    yield from (
+        conform_to_schema(made, SCHEMAS["producers"].remove_metadata()).select(plan.tables["producers"]).to_batches()
+    )
 
 
 def _producers(parts: Mapping[str, list[pa.Table]], names: Names) -> pa.Table:

@@ -272,7 +272,7 @@ class Decoding:
         )
 
     def _with_own_groups(self, table: pa.Table) -> pa.Table:
-        own = self.books.builder.clients.named()
+        own = self.books.builder.clients.connections_with_groups()
         ids = connection_ids(self.books.ledger.connections.id[own])
         return table.append_column(OWN_GROUP, pc.is_in(table["connection_id"], ids))
 

@@ -97,7 +97,7 @@ class SkimmedFile(PlainFile):
         """As `Stream.readinto`."""
         try:
             with self._lock:
-                fd = self._opened().fileno()
+                fd = self._open_stream().fileno()
                 size = os.fstat(fd).st_size
                 if self._state is None:
                     self._state = _begin(os.pread(fd, PCAP_HEADER, 0))

@@ -199,7 +199,7 @@ class Column(NamedTuple):
     costly: bool = False
 
     @property
-    def named(self) -> Gathering | None:
+    def resolver(self) -> Gathering | None:
         """What its values are resolved with at the end, when every name is known; None where they are final."""
         gathered = (Gathering.CLUSTERS, Gathering.BROKERS, Gathering.TOPICS, Gathering.HOSTS)
         return next((one for one in gathered if one in self.reads), None)
@@ -257,7 +257,7 @@ class Table:
     @cached_property
     def late(self) -> frozenset[str]:
         """Columns whose values are not final in the rows of a block: resolved at the end, or filled by the analysis."""
-        return self.analysed | {column.name for column in self.columns if column.named}
+        return self.analysed | {column.name for column in self.columns if column.resolver}
 
     @cached_property
     def analysed(self) -> frozenset[str]:
@@ -270,14 +270,14 @@ class Table:
         return frozenset(column.name for column in self.columns if column.costly)
 
     @cached_property
-    def joined(self) -> bool:
+    def is_analysed(self) -> bool:
         """Rows of its blocks go through the analysis, which fills columns of them."""
         return self.made is By.BLOCK and bool(self.analysed)
 
     @cached_property
     def progressive(self) -> bool:
         """The analysis takes part in it and settles its rows while a capture is read, not at the end alone."""
-        return self.joined or (self.made.analysis and not self.made.needs_everything)
+        return self.is_analysed or (self.made.analysis and not self.made.needs_everything)
 
     def needs(self, columns: Iterable[str]) -> Reads:
         """What has to be read for these columns of it."""
