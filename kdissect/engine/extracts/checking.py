@@ -24,7 +24,7 @@ from kdissect.capture import CaptureSet, Member, Window
 from kdissect.capture import pcap as r
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.extracts.redacting import redact
-from kdissect.engine.extracts.remaining import remaining_texts
+from kdissect.engine.extracts.remaining import Walk
 from kdissect.engine.extracts.scratch_copies import folder_aside, spooled
 from kdissect.engine.settings import Settings
 from kdissect.escaping import visible
@@ -104,22 +104,22 @@ def check(captures: Sequence[CaptureSet], settings: Settings, names: StandIns | 
         plain, safe = stack.enter_context(copy.open("w+b")), stack.enter_context(temporary())
         with scratch():
             _copy(capture, plain)
-        again = CaptureSet(capture.name, [Member("", copy)])
-        redact([again], settings, safe, None if names is None else _judge(names))
-        again.close()
+            plain.flush()
+            shutil.copyfile(copy, rest)
         exact = len(capture.members) == 1 and _same(capture.members[0], plain)
         if not plain.seek(0, 2):
             return Checked(0, 0, [], [], 0, names is not None, exact)
+        again, walk = CaptureSet(capture.name, [Member("", copy)]), Walk(rest)
+        redact([again], settings, safe, None if names is None else _judge(names), walk=walk)
+        again.close()
         packets, frames, found = _differing(plain, safe)
         if names is not None and not frames:
             found = _anywhere(names, plain)
             frames = len({one.frame for one in found})
         Spare().give_back()  # that was a pass of its own
-        with scratch():
-            shutil.copyfile(copy, rest)
-        left, addresses = remaining_texts(rest)
-        texts = _readable(left, names, addresses)
-        return Checked(packets, frames, found, texts, left.further, names is not None, exact)
+        walk.read_rest()
+        texts = _readable(walk.texts, names, walk.addresses)
+        return Checked(packets, frames, found, texts, walk.texts.further, names is not None, exact)
 
 
 def _readable(texts: Texts, names: StandIns | None, addresses: frozenset[bytes]) -> list[Readable]:

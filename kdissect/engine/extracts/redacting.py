@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,9 @@ from kdissect.rewriting.places import Places
 from kdissect.schema.opcodes import CONFIG_NAME, KEEP, KEEP_NAME
 from kdissect.tables.identity import address
 
+if TYPE_CHECKING:
+    from kdissect.engine.extracts.remaining import Walk
+
 Words = npt.NDArray[np.int64]
 SLOTS = 4
 """Window slots: frames that wait longer than 64 MB of input for their end stay blank."""
@@ -75,13 +78,13 @@ class Redacted:
 
 def redact(
     captures: Sequence[CaptureSet], settings: Settings, target: str | Path | BinaryIO, rename: Judge | None = None,
-    plain: bool = False,
+    plain: bool = False, walk: Walk | None = None,
 ) -> Redacted:  # fmt: skip
     """Write a redacted copy of one capture to a path (which appears when it is whole) or an open binary file. `rename`
     gives what stands for a name, with as many bytes; without it names stay. Addresses of brokers stay wherever they
     stand, so those in texts are not given to it.
 
-    `plain`: TLS connections whose keys are given become plain TCP first.
+    `plain`: TLS connections whose keys are given become plain TCP first. `walk` reads all messages too.
 
     Raises UsageError for several captures, for pipes and where nothing can be decrypted that should be, OutputError.
     """
@@ -101,7 +104,7 @@ def redact(
         addresses.keep(found)
         stream = stack.enter_context(whole_seekable(target))
         judge = None if rename is None else lambda name: name if name in brokers else rename(name)
-        return replace(_Redaction(capture, addresses, stream, judge).write(), decrypted=opened)
+        return replace(_Redaction(capture, addresses, stream, judge, walk).write(), decrypted=opened)
 
 
 def _brokers(capture: CaptureSet, settings: Settings) -> Words:
@@ -120,8 +123,11 @@ class _Redaction:
 
     pages: mmap.mmap
 
-    def __init__(self, capture: CaptureSet, addresses: Addresses, stream: BinaryIO, rename: Judge | None) -> None:
+    def __init__(
+        self, capture: CaptureSet, addresses: Addresses, stream: BinaryIO, rename: Judge | None, walk: Walk | None
+    ) -> None:
         self.rename = rename
+        self.walk = walk
         self.capture = capture
         self.addresses = addresses
         self.stream = stream
@@ -175,12 +181,14 @@ class _Redaction:
         scanner = Scanner(capture)
         frames: Frames | None = None
         dissector: Dissector | None = None
+        readers: list[Frames] = []
         for block in capture.blocks(window):
             if dissector is None or frames is None:
                 frames = Frames(capture, self.places, out, self.rename)
-                decoder = frames.decoder
-                dissector = Dissector(window, decoder.programs())
-                frames.dissector = dissector
+                dissector = Dissector(window, frames.decoder.programs())
+                readers = [frames] if self.walk is None else [frames, self.walk.frames(capture, self.places)]
+                for reader in readers:
+                    reader.dissector = dissector
             packets = block.packets.copy()  # scanning rewrites the rows of packets in tunnels
             segments = scanner.scan(block)
             row = np.searchsorted(packets[:, r.NUMBER], segments[:, PACKET] & FILE_MASK)
@@ -192,14 +200,18 @@ class _Redaction:
             to = np.where(plain & (payload[row] >= 0), place[row] + payload[row], -1)
             self.places.add(segments, to)
             for harvest in dissector.feed(segments, len(scanner.flows)):
-                frames.write(harvest.exchanges)
+                for reader in readers:
+                    reader.write(harvest.exchanges)
                 dissector.used()
             dissector.before_next_block(True)
             self._release()
         if dissector is not None and frames is not None:
             for harvest in dissector.finish():
-                frames.write(harvest.exchanges)
+                for reader in readers:
+                    reader.write(harvest.exchanges)
                 dissector.used()
+            if self.walk is not None:
+                self.walk.end(scanner.flows)
             self.lost, self._texts, self._configurations = frames.lost, frames.texts, frames.configurations
 
     def _copy(self, file: PacketFile, window: Window, packets: Words, payload: Words) -> Words:
@@ -234,3 +246,5 @@ class _Redaction:
         self._blocks += 1
         if self._blocks % RELEASE == 0:
             self.pages.madvise(mmap.MADV_DONTNEED)
+            if self.walk is not None:
+                self.walk.release()

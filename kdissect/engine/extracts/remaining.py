@@ -1,7 +1,8 @@
 """All readable text of a capture: the texts of messages, read by the schema's walker, and those outside of messages.
 
-Every message that can be walked is taken out of a copy of the capture; then what is left of the payloads is searched
-for readable characters. So a text is found whether or not the dissector knows what it is.
+Every message that can be walked is taken out of a copy of the capture, in the pass over the capture in which `redact`
+judges the same messages; then what is left of the payloads is searched for readable characters. So a text is found
+whether or not the dissector knows what it is.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 from kdissect.capture import EXTRA, CaptureSet, Member, Window
 from kdissect.capture import pcap as r
 from kdissect.engine.settings import FEW_PACKETS
-from kdissect.kafka.streams.dissector import Dissector
+from kdissect.kafka.exchanges.frame_bytes import Reader
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import A_HIGH, A_LOW, AT, B_HIGH, B_LOW, LEN, PACKET
 from kdissect.rewriting.place_kernels import repeat
@@ -27,41 +28,37 @@ from kdissect.rewriting.verification.walkedframes import FRAME_MASK, WalkedFrame
 from kdissect.tables.identity import address
 
 
-def remaining_texts(path: Path) -> tuple[Texts, frozenset[bytes]]:
-    """The texts of a pcap or pcapng file, and which names and words among them are IP addresses of its TCP packets. The
-    file is a copy that may be changed: what was read of it becomes zeros."""
-    texts = Texts()
-    with path.open("r+b") as stream:
-        capture = CaptureSet("", [Member("", path)])
-        pages = mmap.mmap(stream.fileno(), 0)
-        out = np.frombuffer(pages, np.uint8)
-        addresses = _walk(capture, pages, out, texts)
-        capture.close()
-        _scan(path, pages, out, texts)
-    return texts, addresses
+class Walk:
+    """Walks the messages of a capture while `redact` reads it. `path`: a copy of that capture, packet by packet at the
+    places that packets have in the redacted one. What was read of the copy becomes zeros.
 
+    `texts`: the texts so far; `addresses`: which names and words among them are IP addresses of TCP packets, known once
+    the capture has ended."""
 
-def _walk(capture: CaptureSet, pages: mmap.mmap, out: npt.NDArray[np.uint8], texts: Texts) -> frozenset[bytes]:
-    """Walk every message, and write zeros over it; which names and words are addresses of hosts."""
-    window = Window.for_size(capture.size)
-    window.packets = FEW_PACKETS
-    scanner, places = Scanner(capture), Places()
-    frames = WalkedFrames(capture, places, out, texts)
-    dissector = Dissector(window, frames.decoder.programs())
-    frames.dissector = dissector
-    for block in capture.blocks(window):
-        segments = scanner.scan(block)
-        places.add(segments, np.where(segments[:, AT] < EXTRA, segments[:, AT], -1))
-        for harvest in dissector.feed(segments, len(scanner.flows)):
-            frames.write(harvest.exchanges)
-            dissector.used()
-        dissector.before_next_block(True)
-        pages.madvise(mmap.MADV_DONTNEED)  # what was written stays in the file
-    for harvest in dissector.finish():
-        frames.write(harvest.exchanges)
-        dissector.used()
-    named = (text for what, text in texts.found if what in (What.NAME, What.WORD))
-    return hosts_among(named, scanner.flows)
+    def __init__(self, path: Path) -> None:
+        self.texts = Texts()
+        self.addresses: frozenset[bytes] = frozenset()
+        self._path = path
+        with path.open("r+b") as stream:
+            self._pages = mmap.mmap(stream.fileno(), 0)
+        self._out = np.frombuffer(self._pages, np.uint8)
+
+    def frames(self, reader: Reader, places: Places) -> WalkedFrames:
+        """The reader of each finished exchange's frames. `places`: where payloads went, filled by the caller."""
+        return WalkedFrames(reader, places, self._out, self.texts)
+
+    def release(self) -> None:
+        """Let go of the copy's pages; the file keeps what was written to them."""
+        self._pages.madvise(mmap.MADV_DONTNEED)
+
+    def end(self, flows: npt.NDArray[np.int64]) -> None:
+        """The capture has ended; `flows`: all of its flows."""
+        named = (text for what, text in self.texts.found if what in (What.NAME, What.WORD))
+        self.addresses = hosts_among(named, flows)
+
+    def read_rest(self) -> None:
+        """Note the readable texts that stand outside of messages."""
+        _scan(self._path, self._pages, self._out, self.texts)
 
 
 def hosts_among(texts: Iterable[bytes], flows: npt.NDArray[np.int64]) -> frozenset[bytes]:
