@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kdissect.arrays.growing import lazy_zeros
 from kdissect.capture import Block, CaptureSet, link_name
 from kdissect.capture import pcap as r
+from kdissect.kernels.keyed_hash import SECRET, new_secret
 from kdissect.net import packets as k
 from kdissect.net.fragments import Reassembler
 from kdissect.net.headers import seen_through
@@ -72,6 +73,7 @@ class Scanner:
         self._table: NDArray[np.int32] = np.full(4096, -1, np.int32)
         self._free: NDArray[np.int64] = np.zeros(64, np.int64)
         self._state: NDArray[np.int64] = np.zeros(k.SCAN_SIZE, np.int64)
+        self._state[k.KEY : k.KEY + SECRET] = new_secret()
         self._rows: NDArray[np.int64] = np.empty((0, SEGMENT_COLUMNS), np.int64)
         self._other: NDArray[np.int64] | None = None
         """Where rows go in turns with `_rows`."""
@@ -229,7 +231,7 @@ class Scanner:
             size *= 2
         self._table = np.full(size, -1, np.int32)
         self._state[k.TOMBS] = 0
-        k.rehash(self._flows, used, self._table)
+        k.rehash(self._flows, used, self._table, self._state)
 
     def _hand_back(
         self, block: Block, packets: NDArray[np.int64], odd: list[list[int]], delta: int, depth: int

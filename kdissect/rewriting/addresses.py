@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.arrays.growing import lazy_zeros
+from kdissect.kernels.keyed_hash import new_secret
 from kdissect.rewriting import hiding_kernels as hiding
 
 SLOTS = 4096
@@ -20,7 +21,8 @@ class Addresses:
         self._known: NDArray[np.int64] = lazy_zeros(SLOTS // 2 * hiding.ADDRESS_COLUMNS, np.int64).reshape(
             SLOTS // 2, -1
         )
-        self._state: NDArray[np.int64] = np.zeros(4, np.int64)
+        self._state: NDArray[np.int64] = np.zeros(hiding.STATE, np.int64)
+        self._state[hiding.KEY :] = new_secret()
 
     def keep(self, addresses: NDArray[np.int64]) -> None:
         """Let IP addresses (int64[n, 2], IPv4 as IPv6 has it) stay; before any is replaced."""
@@ -59,4 +61,4 @@ class Addresses:
         known[:used] = self._known[:used]
         self._known = known
         self._slots = np.full(2 * len(self._slots), -1, np.int32)
-        hiding.find_slots(known, used, self._slots)
+        hiding.find_slots(known, used, self._slots, self._state)

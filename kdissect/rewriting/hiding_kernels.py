@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from kdissect.capture.pcap import AT, CAPTURED, LINK, ORIGINAL, Bytes, Int, Ints
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.keyed_hash import SECRET, scramble, slot
 from kdissect.kernels.memory import be16, be32
 from kdissect.net import headers as hd
 from kdissect.net.headers import ip_header, is_tunnel, link_layer, under_ethertype
@@ -30,7 +31,10 @@ kind of the address, above them is the number of its stand-in, from 1 on; 0: the
 KIND_BITS = 2
 ONE = 1 << KIND_BITS
 USED = 3
-"""state[USED]: how many rows of `addresses` are used; state[kind]: how many addresses of a kind have a stand-in."""
+KEY = 4
+STATE = KEY + SECRET
+"""state[USED]: how many rows of `addresses` are used; state[kind]: how many addresses of a kind have a stand-in;
+state[KEY:]: the secret of the slots' hash. So many words are the state."""
 EXPERIMENT = 0x88B5
 """IEEE 802's local experimental ethertype: what blanked packets say they carry."""
 NO_OPERATION = 1
@@ -45,10 +49,10 @@ Slots = NDArray[np.int32]
 
 
 @part
-def first_slot(kind: Int, high: Int, low: Int, slots: Slots) -> Int:
+def first_slot(kind: Int, high: Int, low: Int, slots: Slots, state: Ints) -> Int:
     """Where the search for an address begins among the slots, a power of two of them."""
-    h = (high * 0x1E3779B97F4A7C15) ^ ((low + kind) * 0x2545F4914F6CDD1D)
-    return (h ^ (h >> 29)) & (slots.size - 1)
+    total = scramble(high, state[KEY]) + scramble(low, state[KEY + 1]) + scramble(kind, state[KEY + 2])
+    return slot(total, state[KEY + 5], slots.size - 1)
 
 
 @kernel("i8 i8 i8 i4[:] i8[:,:] i8[:] -> i8")
@@ -58,7 +62,7 @@ def row_of(kind: Int, high: Int, low: Int, slots: Slots, addresses: Ints, state:
     `slots` (open addressing) has rows of `addresses`, -1 for none.
     """
     mask = slots.size - 1
-    h = first_slot(kind, high, low, slots)
+    h = first_slot(kind, high, low, slots, state)
     while slots[h] != -1:
         row = np.int64(slots[h])
         if addresses[row, LOW] == low and addresses[row, HIGH] == high and addresses[row, CODE] & (ONE - 1) == kind:
@@ -313,12 +317,12 @@ def sum_segments(b: Bytes, packets: Ints, delta: Int) -> None:
         put_be(b, p + 16, folded(b, p, e, total) ^ 0xFFFF, 2)
 
 
-@kernel("i8[:,:] i8 i4[:]")
-def find_slots(addresses: Ints, count: Int, slots: Slots) -> None:
+@kernel("i8[:,:] i8 i4[:] i8[:]")
+def find_slots(addresses: Ints, count: Int, slots: Slots, state: Ints) -> None:
     """Enter the first `count` rows of `addresses` into empty (-1) slots."""
     mask = slots.size - 1
     for row in range(count):
-        h = first_slot(addresses[row, CODE] & (ONE - 1), addresses[row, HIGH], addresses[row, LOW], slots)
+        h = first_slot(addresses[row, CODE] & (ONE - 1), addresses[row, HIGH], addresses[row, LOW], slots, state)
         while slots[h] != -1:
             h = (h + 1) & mask
         slots[h] = row

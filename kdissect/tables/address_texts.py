@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import Int64s, Scalar
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.keyed_hash import SECRET, new_secret, scramble, slot
 from kdissect.kernels.memory import copy_bytes
 
 Words = npt.NDArray[np.uint64]
@@ -177,18 +178,17 @@ def behind_separator(texts: pa.Array) -> pa.Array:
     return made if not texts.null_count else pa.array(made.to_pylist(), pa.string(), mask=np.asarray(texts.is_null()))
 
 
-@kernel("const u8[:] i4[:] i4[:] u8[:] -> i8")
-def _number(values: Words, table: Codes, codes: Codes, distinct: Words) -> Scalar:
+@kernel("const i8[:] i4[:] i4[:] i8[:] i8[:] -> i8")
+def _number(values: Int64s, table: Codes, codes: Codes, distinct: Int64s, secret: Int64s) -> Scalar:
     """See `numbered`; returns how many distinct ones there are. `table`: hash table of codes, all -1; its size is a
-    power of two above twice as many as there are values."""
-    last = np.uint64(table.size - 1)
+    power of two above twice as many as there are values. `secret`: of its hash."""
+    mask = table.size - 1
     count = np.int64(0)
     for i in range(values.size):
         value = values[i]
-        mixed = (value ^ (value >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
-        place = np.int64((mixed >> np.uint64(32)) & last)
+        place = slot(scramble(value, secret[0]), secret[SECRET - 1], mask)
         while table[place] >= 0 and distinct[table[place]] != value:
-            place = (place + 1) & np.int64(last)
+            place = (place + 1) & mask
         if table[place] < 0:
             table[place] = count
             distinct[count] = value
@@ -250,7 +250,8 @@ class Addresses:
 
 def numbered(values: npt.NDArray[Any]) -> tuple[Codes, npt.NDArray[Any]]:
     """Codes of 64-bit values into the distinct ones, which come in order of first appearance."""
-    words = np.require(values, requirements=["C", "A"]).view(np.uint64)
-    codes, distinct = np.empty(len(words), np.int32), np.empty(len(words), np.uint64)
-    count = _number(words, np.full(2 << len(words).bit_length(), -1, np.int32), codes, distinct)
+    words = np.require(values, requirements=["C", "A"]).view(np.int64)
+    codes, distinct = np.empty(len(words), np.int32), np.empty(len(words), np.int64)
+    table = np.full(2 << len(words).bit_length(), -1, np.int32)
+    count = _number(words, table, codes, distinct, new_secret())
     return codes, distinct[:count].view(values.dtype)

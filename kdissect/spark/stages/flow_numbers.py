@@ -6,22 +6,23 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.kernels.kernel import kernel
+from kdissect.kernels.keyed_hash import SECRET, new_secret, scramble, slot
 from kdissect.net.segment import FLOW_COLUMNS
 
 Words = npt.NDArray[np.int64]
 
 
-@kernel("const i8[:,:] i8[:,:] i4[:] i8 i8[:] -> i8")
-def _number(found: Words, flows: Words, table: npt.NDArray[np.int32], count: int, numbers: Words) -> int:
+@kernel("const i8[:,:] i8[:,:] i4[:] i8 i8[:] i8[:] -> i8")
+def _number(found: Words, flows: Words, table: npt.NDArray[np.int32], count: int, numbers: Words, secret: Words) -> int:
     """Numbers of the flows `found`; new ones are appended to `flows`, which has room. `table` is a hash table of
-    numbers, at most half full, its length a power of two. Returns how many flows there are now."""
+    numbers, at most half full, its length a power of two; `secret` is that of its hash. Returns how many flows there
+    are now."""
     mask = len(table) - 1
     for i in range(len(found)):
-        h = np.int64(0)
+        total = np.int64(0)
         for j in range(FLOW_COLUMNS):
-            h = (h ^ found[i, j]) * np.int64(-7046029254386353131)
-            h ^= h >> 29
-        at = h & mask
+            total += scramble(found[i, j], secret[j])
+        at = slot(total, secret[SECRET - 1], mask)
         while True:
             number = int(table[at])
             if number < 0:
@@ -48,6 +49,7 @@ class Flows:
         self._flows: Words = np.zeros((64, FLOW_COLUMNS), np.int64)
         self._table = np.full(128, -1, np.int32)
         self._count = 0
+        self._secret = new_secret()
 
     @property
     def rows(self) -> Words:
@@ -61,7 +63,7 @@ class Flows:
             size = 1 << int(2 * (len(known) + len(found))).bit_length()
             self._flows = np.zeros((size, FLOW_COLUMNS), np.int64)
             self._table = np.full(2 * size, -1, np.int32)
-            self._count = _number(known, self._flows, self._table, 0, np.empty(len(known), np.int64))
+            self._count = _number(known, self._flows, self._table, 0, np.empty(len(known), np.int64), self._secret)
         numbers = np.empty(len(found), np.int64)
-        self._count = _number(np.ascontiguousarray(found), self._flows, self._table, self._count, numbers)
+        self._count = _number(np.ascontiguousarray(found), self._flows, self._table, self._count, numbers, self._secret)
         return numbers
