@@ -11,17 +11,22 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 import kdissect
 from kdissect.cli.main import main
 from kdissect.cli.subcommands import asking
+from kdissect.cli.subcommands.sealed_database import SealedDatabase
 from kdissect.engine.bounds import room
+from kdissect.engine.capture import Capture
 from kdissect.engine.extracts import delivery_shares
+from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import ROOT
 
@@ -53,6 +58,79 @@ def test_every_row_is_as_in_pandas() -> None:
             rows = pa.Table.from_batches(batches, schema)
         assert rows.column_names == table.column_names
         assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, table.to_pylist())), name
+
+
+QUERIES = {
+    "select api, count(*) from exchanges group by all": {"exchanges": ["api"]},
+    "select count(*) from exchanges where latency_ms > 1 and api = 'Fetch'": {"exchanges": ["api", "latency_ms"]},
+    "select e.api, c.bytes from exchanges e join connections c using (connection_id) where c.packets > 3": {
+        "exchanges": ["connection_id", "api"], "connections": ["connection_id", "packets", "bytes"],
+    },
+    "select columns('.*bytes') from connections": {
+        "connections": ["bytes", "retransmitted_bytes", "missing_bytes"],
+    },
+    "select * exclude (bytes) from connections": None,
+    "select c from connections c": None,
+    "with a as (select * from exchanges) select max(latency_ms) from a where broker = '1'": {
+        "exchanges": ["broker", "latency_ms"],
+    },
+    "select bytes from connections union all select request_bytes from exchanges": {
+        "connections": ["bytes"], "exchanges": ["request_bytes"],
+    },
+    "select api from exchanges where exists (select 1 from connections c where c.client_id = exchanges.client_id)": {
+        "exchanges": ["client_id", "api"], "connections": ["client_id"],
+    },
+    "select api, rank() over (partition by broker order by latency_ms, exchange_id) from exchanges": {
+        "exchanges": ["exchange_id", "api", "broker", "latency_ms"],
+    },
+    "select count(x) from (select distinct api as x, latency_ms from exchanges)": {"exchanges": ["api", "latency_ms"]},
+    "select * from exchanges where false": None,
+    "select 1 from exchanges where request_first_at > '1990-01-01'": {"exchanges": ["request_first_at"]},
+    "select api from exchanges order by latency_ms desc, exchange_id limit 3": {
+        "exchanges": ["exchange_id", "api", "latency_ms"],
+    },
+    "select max(bytes), min(started_at) from connections": {"connections": ["started_at", "bytes"]},
+    "from connections select bytes where is_kafka": {"connections": ["is_kafka", "bytes"]},
+    "select unnest(fields) from (select ['a'] as fields, api from exchanges)": {"exchanges": []},
+}  # fmt: skip
+"""Queries, and what they read of tables; None: all columns."""
+
+
+def test_a_query_gets_the_columns_that_it_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its rows are those of the whole tables."""
+    opened = kdissect.open(ROOT / "captures" / "base_tiny.pcap")
+    saved: dict[str, list[str]] = {}
+    save = Capture.save
+    monkeypatch.setattr(
+        Capture, "save", lambda self, folder, tables: (saved.update(tables), save(self, folder, tables))
+    )
+    database = duckdb.connect()
+    database.execute("set timezone = 'UTC'")
+    for name in ("connections", "exchanges"):
+        database.register(name, opened.table(name))
+    for query, expected in QUERIES.items():
+        saved.clear()
+        with asking.answer(opened, query, memory=None, seconds=60) as (schema, batches):
+            rows = pa.Table.from_batches(batches, schema)
+        whole = database.sql(query)
+        assert rows.column_names == whole.columns
+        assert sorted(map(repr, zip(*rows.to_pydict().values(), strict=True))) == sorted(map(repr, whole.fetchall()))
+        if expected is None:
+            assert all(len(columns) >= len(SCHEMAS[name].names) - 1 for name, columns in saved.items()), query
+        else:
+            read = {name: set(columns) for name, columns in saved.items()}
+            assert read == {name: set(columns or SCHEMAS[name].names[:1]) for name, columns in expected.items()}, query
+
+
+def test_a_column_that_was_not_read_is_no_null() -> None:
+    """Should DuckDB ever look at more columns than its plan said, there is no answer."""
+    with tempfile.TemporaryDirectory() as folder, SealedDatabase(Path(folder), None, 60) as database:
+        read = database.plan("select api from exchanges", {"exchanges": SCHEMAS["exchanges"]})
+        kdissect.open(CAPTURE).save(folder, read)
+        database.show()
+        for query in ("select broker from exchanges", "select count(*) from exchanges where latency_ms > 1"):
+            with pytest.raises(UsageError, match=r"column (broker|latency_ms) was not read"):
+                list(database.answer(query)[1])
 
 
 def test_columns_that_cost_more_are_there_when_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,5 @@
-"""`sql`: a query over the tables of a capture. The tables that it names are read in one pass and written to temporary
-Parquet files, which DuckDB reads: memory stays flat, and no table is cut."""
+"""`sql`: a query over the tables of a capture. Of the tables that it names the columns that it reads are written to
+temporary Parquet files in one pass, which DuckDB reads: memory stays flat, and no table is cut."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def answer(
     """
     from kdissect.cli.subcommands.sealed_database import SealedDatabase
     from kdissect.engine.bounds.spare_memory import Spare
-    from kdissect.tables.declaration import SCHEMAS, TABLES
+    from kdissect.tables.declaration import SCHEMAS, TABLES, schema_of
     from kdissect.tables.suggestion import near
 
     with contextlib.ExitStack() as stack:
@@ -86,10 +86,14 @@ def answer(
         unknown = [name for name in names if name not in SCHEMAS]
         if unknown:
             raise UsageError(f"no table {unknown[0]!r}{near(unknown[0], SCHEMAS)}; kdissect tables lists them")
-        columns = {
-            name: list(SCHEMAS[name].names) if any(one in query for one in TABLES[name].costly) else None
+        expensive = {name for name in names if any(column in query for column in TABLES[name].costly)}
+        schemas = {
+            name: schema_of(
+                name, [one for one in SCHEMAS[name].names if name in expensive or one not in TABLES[name].costly]
+            )
             for name in names
         }
+        columns = database.plan(query, schemas)
         if columns:
             capture.save(folder, columns)
             Spare().give_back()  # what reading took is the query's now
@@ -98,5 +102,5 @@ def answer(
                 f"no answer from a part of a table: {capture.left_out[0]}; --max-memory 4GB allows more, --from and "
                 "--to, --client and --topic read less"
             )
-        database.show(names)
+        database.show()
         yield database.answer(query)

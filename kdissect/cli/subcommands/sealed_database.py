@@ -9,17 +9,19 @@ configuration is locked (DuckDB's page "Securing DuckDB"). `files` allows files;
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdissect.installed_copy import install_command
 from kdissect.problems import JobFailed, UsageError
+from kdissect.tables.formats import write_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,6 +41,10 @@ CLOSED = {
     "autoload_known_extensions": "false",
 }
 """Settings of every database here. DuckDB has all of them since 1.1."""
+PLANNED = ".planned.parquet"
+"""End of the names of files without rows, over which queries are planned."""
+WITHOUT_SCAN = ("EMPTY_RESULT", "COLUMN_DATA_SCAN")
+"""Operators that may stand where a scan of rows would: DuckDB answers `count(*)` by a file's metadata."""
 TABLE_PLACE = r'(?:\b(?:from|join|pivot|unpivot|pivot_wider|table|show|describe|summarize)\b|,)[\s("]*(?:main"?\.)?"?'
 """What stands before the name of a table."""
 
@@ -70,6 +76,8 @@ class SealedDatabase:
             threads = max(1, min(os.cpu_count() or 1, share // A_THREAD))
             limits |= {"memory_limit": f"{share}B", "threads": str(threads)}
         self._connection = duckdb.connect(config={**CLOSED, **limits})
+        self._views: dict[str, list[str]] = {}
+        """By table, what its view selects from a file with all columns of its schema that the query reads."""
 
     def __enter__(self) -> SealedDatabase:
         settings = ["timezone = 'UTC'", "python_enable_replacements = false"]
@@ -103,12 +111,42 @@ class SealedDatabase:
             found = {name for name in found if name.lower() in tables or re.fullmatch(r"\w+", name)}
         return sorted({name.lower() if name.lower() in tables else name for name in found})
 
-    def show(self, names: Iterable[str]) -> None:
-        """Make the files `NAME.parquet` of the folder tables of these names."""
+    def plan(self, query: str, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
+        """By table, the columns that the query reads, at least one. `schemas`: of the tables that it names.
+
+        DuckDB plans the query over files without rows, and its scans name their columns; a column of two tables is read
+        of both. All columns are read for what is no single select, and where the plan has no scan because there are no
+        rows.
+        """
         with self._working():
-            for name in names:
+            kinds = [statement.type.name for statement in self._connection.extract_statements(query)]
+            for name, schema in schemas.items():
+                path = self._folder / f"{name}{PLANNED}"
+                write_parquet(schema, [], path)
+                self._connection.execute(f"create view {name} as from read_parquet({_quoted(str(path))})")
+            plan = self._connection.execute(f"explain (format json) {query}").fetchall() if kinds == ["SELECT"] else []
+            leaves = [leaf for _, text in plan for leaf in _leaves(json.loads(text))]
+            wide = not leaves or any(leaf["name"].strip() in WITHOUT_SCAN for leaf in leaves)
+            words = set(re.findall(r"\w+", json.dumps([leaf.get("extra_info") for leaf in leaves])))
+            read = {}
+            for name, schema in schemas.items():
+                read[name] = [column for column in schema.names if wide or column in words] or schema.names[:1]
+                types = self._connection.execute(f"describe {name}").fetchall()
+                self._views[name] = [
+                    f'"{column}"' if column in read[name] else f'{_not_read(column)}::{kind} as "{column}"'
+                    for column, kind, *_ in types
+                ]
+        return read
+
+    def show(self) -> None:
+        """Make the files `NAME.parquet` of the folder the tables of `plan`. A column that is not in its file is an
+        error for a query that looks at it."""
+        with self._working():
+            for name, columns in self._views.items():
                 path = _quoted(str(self._folder / f"{name}.parquet"))
-                self._connection.execute(f"create view {name} as from read_parquet({path})")
+                self._connection.execute(
+                    f"create or replace view {name} as select {', '.join(columns)} from read_parquet({path})"
+                )
 
     def answer(self, query: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The result of a query: its schema, in the types of `result_columns`, and its batches, once."""
@@ -180,6 +218,20 @@ class SealedDatabase:
         if "Permission Error" in text:
             return UsageError(f"SQL: {text} (--allow-files lets a query read and write files)")
         return UsageError(f"SQL: {text}")
+
+
+def _leaves(plan: Any) -> Iterator[dict[str, Any]]:
+    """The operators of a plan, as DuckDB writes it in JSON, that read no other operator."""
+    for node in plan if isinstance(plan, list) else [plan]:
+        if node.get("children"):
+            yield from _leaves(node["children"])
+        else:
+            yield node
+
+
+def _not_read(column: str) -> str:
+    """An expression that fails when it is evaluated."""
+    return f"error({_quoted(f'column {column} was not read: kdissect took the query not to look at it')})"
 
 
 def _quoted(text: str) -> str:
