@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, Flags, Int64s, reals, times
+from kdissect.arrays.arrow import MILLI, Flags, Int64s, encoded, reals, times
 
 GONE_MS = 1000.0
 """Time without any acknowledgement from a host: retransmission timers start at 200 ms."""
@@ -23,6 +23,11 @@ GONE_KINDS = ("silence", "resent")
 """Values of `network_kind` for time in which sent bytes were not acknowledged, or were sent again."""
 EXPLAINED = 0.5
 """Share of a wait for which the network was gone, to be its reason."""
+
+
+PAIRS = 4_000_000
+"""Pairs of a gap and a wait near it that are looked at: half a second. Gaps of a pair of hosts lie apart, so there are
+as many as that only if a host has gaps to hundreds of brokers at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +97,73 @@ def explained_by_gaps(
 def may_share_a_gap(gaps: list[NetworkGap], rows: pa.Table, connections: pa.Table, begin: Int64s, end: Int64s) -> Flags:
     """Which rows waited mostly while the network from their client's host to any broker was gone; bool [rows]. An
     answer that was due then may have been lost. Not where their own broker answered that host meanwhile, unless that
-    answer had waited so, too. Arguments as of `explained_by_gaps`; `end` is when each row was answered."""
+    answer had waited so, too. Arguments as of `explained_by_gaps`; `end` is when each row was answered.
+
+    Rows and gaps are paired PAIRS times at most, which only hostile captures reach. Rows that were not paired with all
+    of their gaps may share one, too.
+    """
     flags: Flags = np.zeros(rows.num_rows, np.bool_)
     if not gaps:
         return flags
-    hosts = np.array([*connections["client_ip"].to_pylist(), None], object)[ev.owners(rows, connections)]
-    broker = group(rows, ["broker"]).code
+    local, texts = encoded(connections["client_ip"].combine_chunks())
+    number: dict[str | None, int] = {}
+    codes = np.array([*(number.setdefault(text, len(number)) for text in texts), -1], np.int64)
+    host = np.append(codes[local], -1)[ev.owners(rows, connections)]
+    answers = _Answers(host, group(rows, ["broker"]).code, begin, end)
+    pairs = 0
     for gap in gaps:
-        mine, covered = hosts == gap.client_ip, _covers(gap, begin, end)
-        for row in np.flatnonzero(mine & covered).tolist():
-            others = mine & ~covered & (broker == broker[row])
-            low, high = max(begin[row], gap.begin), min(end[row], gap.end)
-            flags[row] |= not (others & (end > low) & (end < high)).any()
+        mine = answers.near(number[gap.client_ip], gap)
+        if (pairs := pairs + len(mine)) > PAIRS:
+            flags[mine] = True
+            continue
+        mine = mine[_covers(gap, begin[mine], end[mine])]
+        flags[mine] |= ~answers.came_meanwhile(mine, gap)
     return flags
+
+
+class _Answers:
+    """Waits of hosts by when they were answered, in order. `host` and `broker`: codes; `begin`, `end` of each wait in
+    microseconds; int64[rows]."""
+
+    def __init__(self, host: Int64s, broker: Int64s, begin: Int64s, end: Int64s) -> None:
+        self._begin, self._end = begin, end
+        self._instants, rank = np.unique(end, return_inverse=True)
+        self._size = len(self._instants) + 1
+        self._of_hosts = np.argsort(host * self._size + rank, kind="stable")
+        self._host_keys = (host * self._size + rank)[self._of_hosts]
+        _, self._pair = np.unique(host * (int(broker.max(initial=0)) + 1) + broker, return_inverse=True)
+        keys = self._pair * self._size + rank
+        order = np.argsort(keys, kind="stable")
+        self._pair_keys = keys[order]
+        first, last = begin[order], end[order]
+        # a gap that began before an answer covers its wait from this instant on
+        covered_from = np.where(last > first, last - EXPLAINED * (last - first), -np.inf)
+        self._least = [covered_from]
+        while 1 << len(self._least) <= len(order):
+            half, step = self._least[-1], 1 << (len(self._least) - 1)
+            self._least.append(np.minimum(half[:-step], half[step:]))
+
+    def near(self, host: int, gap: NetworkGap) -> Int64s:
+        """Rows of a host that a gap may cover: at most as long as it lasted lies outside of it."""
+        begin = host * self._size + np.searchsorted(self._instants, gap.begin, "right")
+        end = host * self._size + np.searchsorted(self._instants, gap.end + 2 * (gap.end - gap.begin), "right")
+        first, last = np.searchsorted(self._host_keys, [begin, end])
+        return self._of_hosts[first:last]
+
+    def came_meanwhile(self, rows: Int64s, gap: NetworkGap) -> Flags:
+        """Whether the broker of each row answered its host while the row waited in the gap, and that answer's wait is
+        not covered by the gap; bool [rows]."""
+        low, high = np.maximum(self._begin[rows], gap.begin), np.minimum(self._end[rows], gap.end)
+        keys = self._pair[rows] * self._size
+        first = np.searchsorted(self._pair_keys, keys + np.searchsorted(self._instants, low, "right"))
+        last = np.searchsorted(self._pair_keys, keys + np.searchsorted(self._instants, high, "left"))
+        flags: Flags = np.zeros(len(rows), np.bool_)
+        some = np.flatnonzero(last > first)
+        level = np.frexp((last - first)[some])[1] - 1
+        for one in np.unique(level).tolist():
+            mine, least = some[level == one], self._least[one]
+            flags[mine] = np.minimum(least[first[mine]], least[last[mine] - (1 << one)]) < gap.begin
+        return flags
 
 
 def _covers(gap: NetworkGap, begin: Int64s, end: Int64s) -> Flags:

@@ -132,7 +132,9 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     spans = sorted(silences(exchanges), key=lambda one: one.begin)
-    hosts = _hosts(connections) if spans else {}
+    if not spans:
+        return []
+    hosts, answers = _hosts(connections), _Answers(exchanges, connections)
     found = []
     while spans:
         first = spans[0]
@@ -160,7 +162,7 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         values: dict[str, Any] = {"clients": clients, "host": host}
         unacknowledged = max(
             _sent_again(connections, host, begin, back, copies_in((back - begin) / MILLI)),
-            _answers_sent_again(exchanges, connections, host, begin, back),
+            answers.sent_again(ev.equal(connections, "client_ip", host), begin, back),
         )
         if unacknowledged >= GONE_CONNECTIONS:
             found += ev.finding(
@@ -190,23 +192,37 @@ def _sent_again(connections: pa.Table, host: str, begin: int, end: int, copies: 
     return int(mine.sum())
 
 
-def _answers_sent_again(exchanges: pa.Table, connections: pa.Table, host: str, begin: int, end: int) -> int:
-    """On how many connections of a host a broker answered between two instants, and sent that answer again, as often as
-    TCP's timers do until the next request came: RESENT times or more. 0 if segments were sent again on a connection
-    without an answer in that time: the host may lose some all the time."""
-    suspects = ev.equal(connections, "client_ip", host) & with_copies(connections, 1)
-    asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
-    owner, lost = ev.owners(exchanges, connections), ints(connections, "lost_segments", 0)
-    found = 0
-    for row in np.flatnonzero(suspects).tolist():
-        own = owner == row
-        answers = answered[own & (answered > begin) & (answered < end)]
-        if not len(answers):
-            return 0
-        requests = np.append(np.sort(asked[own]), np.iinfo(np.int64).max)
-        waits = np.minimum(requests[np.searchsorted(requests, answers, side="right")], end) - answers
-        found += RESENT <= copies_in(int(waits.max()) / MILLI) <= lost[row]
-    return int(found)
+class _Answers:
+    """Requests and answers of connections by their row in `connections`, put in order once."""
+
+    def __init__(self, exchanges: pa.Table, connections: pa.Table) -> None:
+        owner = ev.owners(exchanges, connections)
+        asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
+        order = np.lexsort([asked, owner])
+        self._asked, self._answered = asked[order], answered[order]
+        self._starts = np.searchsorted(owner[order], np.arange(connections.num_rows + 1))
+        self._lost = ints(connections, "lost_segments", 0)
+        self._copied = with_copies(connections, 1)
+
+    def of(self, row: int) -> tuple[Int64s, Int64s]:
+        """When the requests of a connection came, in order, and their answers."""
+        own = slice(self._starts[row], self._starts[row + 1])
+        return self._asked[own], self._answered[own]
+
+    def sent_again(self, of_host: Flags, begin: int, end: int) -> int:
+        """On how many connections `of_host` (bool [connections]) a broker answered between two instants, and sent that
+        answer again, as often as TCP's timers do until the next request came: RESENT times or more. 0 if segments were
+        sent again on a connection without an answer in that time: the host may lose some all the time."""
+        found = 0
+        for row in np.flatnonzero(of_host & self._copied).tolist():
+            requests, answers = self.of(row)
+            answers = answers[(answers > begin) & (answers < end)]
+            if not len(answers):
+                return 0
+            following = np.append(requests, np.iinfo(np.int64).max)[np.searchsorted(requests, answers, side="right")]
+            wait = int((np.minimum(following, end) - answers).max())
+            found += RESENT <= copies_in(wait / MILLI) <= self._lost[row]
+        return int(found)
 
 
 def _alive(exchanges: pa.Table, connections: pa.Table, host: str, begin: int, end: int) -> bool:
