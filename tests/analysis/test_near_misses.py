@@ -11,6 +11,9 @@ import pytest
 import kdissect
 from kdissect.analysis.findings import findings
 from kdissect.summary.account import account
+from kdissect.tables.builder import filtered
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.where import parse
 from tests.analysis.wire import made
 from tests.conftest import ROOT
 
@@ -521,6 +524,19 @@ def refused_port(attempts: int, kafka_at: float, last: float = 5.0, client: str 
     return {"connections": [*rows, connection(50, kafka_at, 60, client_id=client, client_ip=ip)]}
 
 
+def scanned(ports: int, kafka: bool = True, hosts: int = 1, clients: int = 1) -> Rows:
+    """So many ports refuse in a second; the client's address speaks Kafka elsewhere."""
+    found = refused_port(ports, 5.5)["connections"]
+    for n, row in enumerate(found[:ports]):
+        row |= {"broker_port": 9090 + n, "broker_ip": f"10.0.1.{n % hosts}", "broker": f"10.0.1.{n % hosts}:{9090 + n}"}
+        row |= {
+            "client_ip": f"10.0.0.{1 + n % clients}",
+            "connection_id": f"{100 + n:016x}",
+            "started_at": START + round((5.0 + n / ports) * SECOND),
+        }
+    return {"connections": found if kafka else found[:ports]}
+
+
 def refused_on(*seconds: float, kafka_at: float) -> Rows:
     """A port refuses at these seconds, and a client of that host gets in elsewhere at one."""
     rows = [refused_port(1, kafka_at, last=second)["connections"][0] | {"connection_id": f"{n:016x}"}
@@ -807,6 +823,30 @@ def test_a_rule_fires_and_a_near_miss_does_not(
     assert told(fires(), kind) == [severity]
     for miss in misses:
         assert told(miss(), kind) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "severities", "said"),
+    [
+        (scanned(20), ["low"] * 20, "Port 9090 of 10.0.1.0 refused 1 connection"),
+        (scanned(21), ["low"], "21 ports of 10.0.1.0 refused 21 connections from 10.0.0.1."),
+        (scanned(2000, hosts=50), ["low"], "2,000 ports of 50 hosts refused 2,000 connections from 10.0.0.1."),
+        (scanned(42, clients=2), ["low"], "21 ports of 10.0.1.0 refused 21 connections from 10.0.0.1."),
+        (scanned(40, clients=2), ["low"] * 20, "Port 9090 of 10.0.1.0 refused 1 connection"),
+        (scanned(20, kafka=False), ["high"] * 20, "Port 9090 of 10.0.1.0 refused 1 connection"),
+        (scanned(30, kafka=False, clients=2), ["low"], "30 ports of 10.0.1.0 refused 30 connections from 10.0.0.1 and"),
+    ],
+)
+def test_a_scan_is_one_finding(rows: Rows, severities: list[str], said: str) -> None:
+    """More than 20 ports that refused one client of Kafka, or anybody where nothing speaks Kafka. Each finding goes
+    over all connections, so there are few."""
+    table = made("connections", rows["connections"])
+    found = [one for one in findings({"connections": table}).findings.to_pylist() if one["id"] == "connections_refused"]
+    assert [one["severity"] for one in found] == severities
+    assert said in found[0]["text"]
+    assert sum(one["count"] for one in found) <= table.num_rows
+    for one in found:
+        assert filtered("connections", table, parse(one["filter"], SCHEMAS["connections"])).num_rows == one["count"]
 
 
 @pytest.mark.parametrize(("lost", "cause"), [(1, "unknown"), (2, "network")])

@@ -14,11 +14,14 @@ KINDS = {
             "elsewhere. Then it is medium from three attempts on at which no broker served that address within 2 s. "
             "Its cause is settings where the port's host serves Kafka on other ports, else unknown. It is low where a "
             "broker served that address within 2 s of the last attempt: an entry of bootstrap.servers does not "
-            "answer. Brokers' own attempts to such ports (a controller that is down) do not count."
+            "answer. Brokers' own attempts to such ports (a controller that is down) do not count. A scan is one "
+            "finding, of low severity: more than 20 ports that are not known as a broker's refused one address that "
+            "speaks Kafka, or any addresses together where the capture holds no Kafka at all."
         ),
         headline={
             "broker": "[broker {node}|port {port} of {ip}] refused {attempts:#connection}",
             "elsewhere": "port {port} of {ip} refused {attempts:#connection} from {hosts:list}",
+            "scan": "{endpoints:n} ports[ of {ip}| of {addresses:n} hosts] refused {attempts:#connection}",
         },
         sentence={
             "broker": (
@@ -31,12 +34,17 @@ KINDS = {
                 "served clients there at once: an entry of a bootstrap.servers may be wrong][?tried:, and attempts "
                 "went on].[ The same host serves Kafka on {ports:list}.]"
             ),
+            "scan": (
+                "{endpoints:n} ports[ of {ip}| of {addresses:n} hosts] refused {attempts:#connection} from "
+                "{hosts:list}. None of these ports is known as a broker's: this is a scan rather than clients of Kafka."
+            ),
         },
         advice={
             "broker": "See whether the broker runs and listens there (listeners, advertised.listeners).",
             "elsewhere": (
                 "See whether that address belongs into bootstrap.servers, and whether something listens there."
             ),
+            "scan": "See which program tries so many ports.",
         },
         needs="`connections`",
         cannot_tell=(

@@ -9,7 +9,7 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.grouping import group, most_first
+from kdissect.analysis.grouping import Groups, group, most_first
 from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, encoded, ints, reals, times
 
 LOGIN = {"UNSUPPORTED_SASL_MECHANISM": 33, "ILLEGAL_SASL_STATE": 34, "SASL_AUTHENTICATION_FAILED": 58}
@@ -28,6 +28,9 @@ tries for ever (reconnect.backoff.ms)."""
 SERVED_MS = 2000.0
 """A client of Kafka goes to the next address of its list at once, or asks several at a time; reconnect.backoff.max.ms
 is 1 s by default."""
+SCANNED = 20
+"""Endpoints that are no known broker's and refused one address, or all together where the capture holds no Kafka. More
+of them are a scan: a bootstrap.servers names a few, and brokers that metadata names are known."""
 REFUSED = "start_seen and end_reason = 'rst' and bytes = 0 and rtt_ms is null"
 """A SYN answered by a reset: nothing listened. A handshake would have given a round trip."""
 
@@ -38,7 +41,7 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
     Of ports that are known as a broker's (Kafka was seen there, or metadata names it and no other broker tried it); of
     all, where the capture holds no Kafka: the broker may have been down all the time. Of other ports where the refused
-    client's address speaks Kafka elsewhere, if it was served there at once or goes on trying.
+    client's address speaks Kafka elsewhere, if it was served there at once or goes on trying. Scans are told at once.
     """
     connections = ev.get(tables, "connections")
     tried = refused_connections(connections)
@@ -47,30 +50,38 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     groups = group(connections, ["broker_ip", "broker_port", "broker"])
     kafka = groups.count(ints(connections, "is_kafka", 0) > 0)
     none_known = not kafka.any()
-    counts = groups.count(tried)
-    found = []
+    node = [name if name is not None and name.isdigit() else None for name in groups.keys["broker"].to_pylist()]
+    known = (kafka > 0) | np.array([name is not None for name in node], bool)
+    client, address = encoded(connections["client_ip"].combine_chunks())
+    scanner = _scanners(client * (not none_known), groups.code, tried & ~known[groups.code])
     speakers, rows_of = _Speakers(connections), groups.rows()
+    of_brokers = np.where(tried & known[groups.code], client, -1)
+    found = _scans(tables, scanner, groups, of_brokers, None if none_known else speakers)
+    scanned = tried & (scanner >= 0)
+    tried &= scanner < 0
+    counts, others = groups.count(tried), groups.count(scanned)
+    served_by = _ports_by_address(groups, kafka > 0)
     for code in np.flatnonzero(counts).tolist():
         ip, port, broker = (groups.keys[name][code].as_py() for name in ("broker_ip", "broker_port", "broker"))
-        named = broker is not None and str(broker).isdigit()
-        values = {"port": port, "ip": ip, "node": broker if named else None, "attempts": int(counts[code])}
+        values = {"port": port, "ip": ip, "node": node[code], "attempts": int(counts[code])}
         condition = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port), REFUSED)
+        if others[code]:
+            scanners = np.unique(client[rows_of[code][scanned[rows_of[code]]]]).tolist()
+            condition = ev.both(condition, f"not ({ev.among('client_ip', [address[one] for one in scanners])})")
         rows = rows_of[code][tried[rows_of[code]]]
         clients, served, unserved = speakers.look_up(rows)
-        of_brokers = any(name.isdigit() or name.startswith(row_filters.BROKERS) for name in clients)
-        if kafka[code] or none_known or (named and not of_brokers):
+        by_brokers = any(name.isdigit() or name.startswith(row_filters.BROKERS) for name in clients)
+        if kafka[code] or none_known or (node[code] is not None and not by_brokers):
             found += ev.finding(
                 tables, "connections_refused", ev.HIGH, "connections", condition, values, case="broker", broker=broker
             )
             continue
         went_on = unserved >= REPEATED or not served
-        if of_brokers or not clients or (went_on and len(rows) < REPEATED):
+        if by_brokers or not clients or (went_on and len(rows) < REPEATED):
             continue  # brokers try listeners of their own, such as the controllers'
         hosts = ev.names(connections["client_ip"].take(pa.array(rows)))
-        here = (kafka > 0) & np.array([there == ip for there in groups.keys["broker_ip"].to_pylist()], bool)
-        ports = sorted({groups.keys["broker_port"][one].as_py() for one in np.flatnonzero(here).tolist()})
-        values |= {"hosts": hosts, "clients": clients, "served": not went_on, "tried": went_on}
-        values |= {"ports": [str(one) for one in ports] or None}
+        ports = served_by.get(ip)
+        values |= {"hosts": hosts, "clients": clients, "served": not went_on, "tried": went_on, "ports": ports}
         # a host that serves Kafka on other ports: rather a wrong port than a host that is down
         cause = {"cause": "settings", "certainty": "likely"} if went_on and ports else {"cause": "unknown"}
         found += ev.finding(
@@ -78,6 +89,52 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             case="elsewhere", broker=broker, client_id=clients[0] if len(clients) == 1 else None, **cause,
         )  # fmt: skip
     return found
+
+
+def _scanners(client: Int64s, endpoint: Int64s, tried: Flags) -> Int64s:
+    """The client of each connection that was `tried` in vain, if more than SCANNED endpoints refused it, else -1;
+    [rows]. `client`, `endpoint`: codes."""
+    pairs = np.unique(np.stack([client[tried], endpoint[tried]]), axis=1)
+    clients, counts = np.unique(pairs[0], return_counts=True)
+    scanner: Int64s = np.where(tried & np.isin(client, clients[counts > SCANNED]), client, -1)
+    return scanner
+
+
+def _scans(
+    tables: ev.Tables, scanner: Int64s, groups: Groups, of_brokers: Int64s, speakers: _Speakers | None
+) -> list[ev.Finding]:
+    """A finding for each scanner whose address speaks Kafka; one for all scanners without `speakers`, where the capture
+    holds no Kafka. `of_brokers`: the client of each connection that a known broker refused, else -1."""
+    connections = ev.get(tables, "connections")
+    found = []
+    order = np.argsort(scanner, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(scanner[order])) + 1):
+        if not len(rows) or scanner[rows[0]] < 0 or (speakers is not None and not speakers.look_up(rows)[0]):
+            continue
+        some = connections.take(pa.array(rows))
+        hosts, targets = ev.names(some["client_ip"]), ev.names(some["broker_ip"])
+        values = {
+            "attempts": len(rows), "hosts": hosts, "endpoints": len(np.unique(groups.code[rows])),
+            "ip": targets[0] if len(targets) == 1 else None, "addresses": len(targets),
+        }  # fmt: skip
+        condition = REFUSED if speakers is None else ev.both(ev.among("client_ip", hosts), REFUSED)
+        for code in np.unique(groups.code[of_brokers == scanner[rows[0]]]).tolist():
+            ip, port = (groups.keys[name][code].as_py() for name in ("broker_ip", "broker_port"))
+            broker = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port))
+            condition = ev.both(condition, f"not ({broker})")
+        found += ev.finding(
+            tables, "connections_refused", ev.LOW, "connections", condition, values, case="scan", cause="unknown"
+        )
+    return found
+
+
+def _ports_by_address(groups: Groups, chosen: Flags) -> dict[str, list[str]]:
+    """The ports of each address among the chosen groups of address and port, in order."""
+    found: dict[str, list[int]] = {}
+    some = groups.keys.filter(pa.array(chosen))
+    for ip, port in zip(some["broker_ip"].to_pylist(), some["broker_port"].to_pylist(), strict=True):
+        found.setdefault(ip, []).append(port)
+    return {ip: [str(port) for port in sorted(set(ports))] for ip, ports in found.items()}
 
 
 def refused_connections(connections: pa.Table) -> Flags:
