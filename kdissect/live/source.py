@@ -195,12 +195,12 @@ class Interface(Source):
         said = self._words()
         short = Path(self._program).name
         if _DENIED.search(said):
-            own = os.path.realpath(self._program)
+            own, copy = os.path.realpath(self._program), f"/usr/local/bin/{short}"
             raise CaptureUnreadable(
                 f"{short} may not capture on {name}. As root it may: sudo {short} -i {name} {FOR_ROOT[short]} | "
-                "kdissect top -. To allow it to the members of one group, who then read all traffic of this host: sudo "
-                f"groupadd -f pcap; sudo chgrp pcap {own}; sudo chmod 750 {own}; sudo setcap "
-                f"cap_net_raw,cap_net_admin+eip {own}"
+                "kdissect top -. To allow a copy of it to the members of one group, who then read all traffic of this "
+                f"host: sudo groupadd -f pcap && sudo install -o root -g pcap -m 750 {own} {copy} && sudo setcap "
+                f"cap_net_raw+ep {copy} && sudo usermod -aG pcap $USER"
             )
         raise CaptureUnreadable(f"{short} cannot capture on {name}: {said or 'it ended without a word'}")
 

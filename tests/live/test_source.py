@@ -37,9 +37,9 @@ def test_no_permission(programs: Path) -> None:
         Interface("eth7")
     assert str(caught.value) == (
         "tcpdump may not capture on eth7. As root it may: sudo tcpdump -i eth7 -U -w - tcp | kdissect top -. To allow "
-        "it to the members of one group, who then read all traffic of this host: sudo groupadd -f pcap; "
-        f"sudo chgrp pcap {programs}/tcpdump; sudo chmod 750 {programs}/tcpdump; "
-        f"sudo setcap cap_net_raw,cap_net_admin+eip {programs}/tcpdump"
+        "a copy of it to the members of one group, who then read all traffic of this host: sudo groupadd -f pcap && "
+        f"sudo install -o root -g pcap -m 750 {programs}/tcpdump /usr/local/bin/tcpdump && "
+        "sudo setcap cap_net_raw+ep /usr/local/bin/tcpdump && sudo usermod -aG pcap $USER"
     )
 
 
