@@ -125,7 +125,7 @@ def test_a_query_gets_the_columns_that_it_reads(monkeypatch: pytest.MonkeyPatch)
 def test_a_column_that_was_not_read_is_no_null() -> None:
     """Should DuckDB ever look at more columns than its plan said, there is no answer."""
     with tempfile.TemporaryDirectory() as folder, SealedDatabase(Path(folder), None, 60) as database:
-        read = database.plan("select api from exchanges", {"exchanges": SCHEMAS["exchanges"]})
+        read = database.plan("select api from exchanges", {"exchanges": SCHEMAS["exchanges"]}, {"exchanges": ()})
         kdissect.open(CAPTURE).save(folder, read)
         database.show()
         for query in ("select broker from exchanges", "select count(*) from exchanges where latency_ms > 1"):
@@ -135,7 +135,11 @@ def test_a_column_that_was_not_read_is_no_null() -> None:
 
 def test_columns_that_cost_more_are_there_when_named(capsys: pytest.CaptureFixture[str]) -> None:
     found = asked(capsys, "select count(*) as n from record_batches where crc_ok")
-    assert found[0]["n"] == kdissect.open(CAPTURE).table("record_batches", ["crc_ok"], "crc_ok").num_rows > 0
+    right = kdissect.open(CAPTURE).table("record_batches", ["crc_ok"], "crc_ok").num_rows
+    assert found[0]["n"] == right > 0
+    for more, count in ([], 0), (["--verify"], right):
+        assert main(["sql", CAPTURE, "select columns('crc_.*') from record_batches", "--format", "jsonl", *more]) == 0
+        assert capsys.readouterr().out.count("true") == count
 
 
 @pytest.mark.parametrize(

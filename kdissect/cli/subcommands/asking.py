@@ -59,24 +59,31 @@ def sql(
     table_rows.refuse_binary(written_as(form, output), output)
     opened = open_capture(captures[:-1], demo=demo, must_fit=True, **settings)
     opened.not_input(output)
-    asked = answer(opened, captures[-1], memory=settings["memory"], seconds=time_limit, files=allow_files)
+    asked = answer(
+        opened,
+        captures[-1],
+        memory=settings["memory"],
+        seconds=time_limit,
+        files=allow_files,
+        verify=settings["verify"],
+    )
     with scratch(), asked as (schema, batches):
         table_rows.write(schema, batches, written_as(form, output), output, csv_safe=csv_safe)
 
 
 @contextlib.contextmanager
 def answer(
-    capture: Capture, query: str, *, memory: int | None, seconds: float, files: bool = False
+    capture: Capture, query: str, *, memory: int | None, seconds: float, files: bool = False, verify: bool = False
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     """The result of a query, as batches that are valid inside the `with`. `memory`, `seconds`, `files`: as in
-    `SealedDatabase`.
+    `SealedDatabase`. `verify`: the capture was opened so; columns that cost much are not null then.
 
     Raises UsageError, with DuckDB's words, for a query that it cannot run, and for tables that do not exist. Raises
     JobFailed for a query that takes too much time or memory and for a table that is not whole.
     """
     from kdissect.cli.subcommands.sealed_database import SealedDatabase
     from kdissect.engine.bounds.spare_memory import Spare
-    from kdissect.tables.declaration import SCHEMAS, TABLES, schema_of
+    from kdissect.tables.declaration import SCHEMAS, TABLES
     from kdissect.tables.suggestion import near
 
     with contextlib.ExitStack() as stack:
@@ -86,14 +93,12 @@ def answer(
         unknown = [name for name in names if name not in SCHEMAS]
         if unknown:
             raise UsageError(f"no table {unknown[0]!r}{near(unknown[0], SCHEMAS)}; kdissect tables lists them")
-        expensive = {name for name in names if any(column in query for column in TABLES[name].costly)}
-        schemas = {
-            name: schema_of(
-                name, [one for one in SCHEMAS[name].names if name in expensive or one not in TABLES[name].costly]
-            )
-            for name in names
-        }
-        columns = database.plan(query, schemas)
+        named = {name for name in names if verify or any(column in query for column in TABLES[name].costly)}
+        columns = database.plan(
+            query,
+            {name: SCHEMAS[name] for name in names},
+            {name: frozenset() if name in named else TABLES[name].costly for name in names},
+        )
         if columns:
             capture.save(folder, columns)
             Spare().give_back()  # what reading took is the query's now

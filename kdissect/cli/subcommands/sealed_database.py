@@ -111,8 +111,11 @@ class SealedDatabase:
             found = {name for name in found if name.lower() in tables or re.fullmatch(r"\w+", name)}
         return sorted({name.lower() if name.lower() in tables else name for name in found})
 
-    def plan(self, query: str, schemas: Mapping[str, pa.Schema]) -> dict[str, list[str]]:
-        """By table, the columns that the query reads, at least one. `schemas`: of the tables that it names.
+    def plan(
+        self, query: str, schemas: Mapping[str, pa.Schema], null: Mapping[str, Collection[str]]
+    ) -> dict[str, list[str]]:
+        """By table, the columns that the query reads, at least one. `schemas`: of the tables that it names; `null`:
+        columns of each that are not read, but null.
 
         DuckDB plans the query over files without rows, and its scans name their columns; a column of two tables is read
         of both. All columns are read for what is no single select, and where the plan has no scan because there are no
@@ -130,10 +133,13 @@ class SealedDatabase:
             words = set(re.findall(r"\w+", json.dumps([leaf.get("extra_info") for leaf in leaves])))
             read = {}
             for name, schema in schemas.items():
-                read[name] = [column for column in schema.names if wide or column in words] or schema.names[:1]
+                wanted = [column for column in schema.names if column not in null[name]]
+                read[name] = [column for column in wanted if wide or column in words] or wanted[:1]
                 types = self._connection.execute(f"describe {name}").fetchall()
                 self._views[name] = [
-                    f'"{column}"' if column in read[name] else f'{_not_read(column)}::{kind} as "{column}"'
+                    f'"{column}"'
+                    if column in read[name]
+                    else f'{"null" if column in null[name] else _not_read(column)}::{kind} as "{column}"'
                     for column, kind, *_ in types
                 ]
         return read
