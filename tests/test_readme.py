@@ -41,11 +41,13 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 SPARK = """from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+built = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = built.config("spark.sql.shuffle.partitions", "2").getOrCreate()
 for place, block in {blocks!r}:
     exec(compile(block, place, "exec"), {{"__name__": "__main__", "spark": spark}})
 """
-"""The examples of pages about Spark find a session, the same one: beginning it takes longer than most of them."""
+"""The examples of pages about Spark find a session, the same one: beginning it takes longer than most of them. A
+streaming query has a state store for each partition of its shuffle, 200 where nobody says how many."""
 
 
 def examples(language: str) -> list[Any]:

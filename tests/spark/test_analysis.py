@@ -15,6 +15,9 @@ from kdissect.analysis.topic_traffic import topics_of
 from kdissect.problems import UsageError
 from kdissect.spark.analytics import TOPIC_TABLES, find_topics
 
+RECORDINGS = ("base", "k4_fetch_sessions_raw", "k4_session_eviction")
+"""Topics by name and by id, and sessions whose fetches name none."""
+
 
 def test_what_is_missing_is_said() -> None:
     with pytest.raises(UsageError, match="cannot group latencies by 'apis'"):
@@ -25,9 +28,8 @@ def test_what_is_missing_is_said() -> None:
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-@pytest.mark.parametrize("recording", ["base.pcap", "k4_fetch_sessions_raw.pcap", "k4_session_eviction.pcap"])
-def test_latencies_are_those_of_one_machine(spark: Any, captures: Path, recording: str) -> None:
-    local = kdissect.open(captures / recording)
+def test_latencies_are_those_of_one_machine(spark: Any, captures: Path) -> None:
+    local = kdissect.open([captures / f"{name}.pcap" for name in RECORDINGS])
     frames = {name: spark.createDataFrame(local.table(name)).cache() for name in TOPIC_TABLES}
     for by, every in ((["api"], None), (["client", "broker"], 0.5), (["topic", "status"], None), ([], None)):
         expected = {key(row, by): row for row in local.analysis.latency(by, every).to_pylist()}

@@ -75,8 +75,9 @@ def test_brokers_of_many_rows_are_analysed_span_by_span(
 ) -> None:
     monkeypatch.setattr(time_spans, "SPAN_ROWS", 300)
     paths = [captures / f"{name}.pcap" for name in ("base", "k4_session_eviction", "k4_share_group")]
-    found = kdissect.spark.dissect(spark, paths, partitions=3)
-    equal(arrow(found), kdissect.open(paths).tables())
+    names = [*analysing.MADE, "findings", "connections", "problems"]
+    found = kdissect.spark.dissect(spark, paths, names, partitions=3)
+    equal(arrow(found), kdissect.open(paths).tables(names))
     assert len(found._spans) > 2
     states = [part.where(f"table = '{analysing.STATE}'").count() for part in found._spans]
     assert 0 < states[0] <= states[-2]  # of brokers that had rows by then
