@@ -14,7 +14,7 @@ from kdissect.spark.cells.aligned_rows import ALIGNED, FROM_ALIGNED
 from kdissect.spark.cells.table_cells import STAGED
 from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.partition_numbers import labels
-from kdissect.spark.remarks import Remark, rows_of, searched_in_part, seen_twice
+from kdissect.spark.remarks import Remark, rows_of, searched_in_spans, seen_twice
 from kdissect.spark.schemas import spark_schema, with_single, without
 from kdissect.spark.shares import spent_time, topic_shares, transaction_shares
 from kdissect.spark.source.remote_captures import whole_files
@@ -262,23 +262,20 @@ class Dataset(Mapping[str, "DataFrame"]):
         return self._exchanges.mapInArrow(fill, spark_schema(STAGED))
 
     def _findings(self) -> DataFrame:
-        from pyspark.sql.functions import lit
-
-        rows, clusters = self._evidence, self.searched
-        for cluster, before in clusters.items():
-            if before is not None:
-                of_others = lit(False) if len(clusters) == 1 else rows["broker"] != (cluster or "")
-                rows = rows.where(of_others | (rows["at"] < before))
+        clusters = self.searched
+        spans = sum(1 + len(cuts) for cuts in clusters.values())
+        deal = partial(analysing.deal_evidence, clusters=clusters)
+        rows = self._evidence.mapInArrow(deal, spark_schema(STAGED))
         quality = self._outcome.tables.get("capture_quality")
         find = partial(analysing.find_findings, plan=self.plan, names=self.names, quality=quality, clusters=clusters)
-        rows = rows.repartition(1) if len(clusters) == 1 else rows.repartition(len(clusters), "broker")
-        found = rows.sortWithinPartitions("broker").mapInArrow(find, spark_schema(STAGED)).repartition(1)
+        rows = rows.repartition(spans, "broker", "lot")
+        found = rows.sortWithinPartitions("broker", "lot").mapInArrow(find, spark_schema(STAGED)).repartition(1)
         conclude = partial(analysing.conclude, plan=self.plan)
         return found.mapInArrow(conclude, spark_schema(self._schema("findings")))
 
     @cached_property
     def searched(self) -> analysing.Searched:
-        """By cluster, findings are looked for in what came before this instant (µs); None: in everything."""
+        """By cluster, the instants (µs) at which what findings are looked for in is cut into spans."""
         cells = self._evidence.select("broker", "at", "lot").collect()
         return analysing.searched((tuple(row) for row in cells), self.names)
 
@@ -390,9 +387,9 @@ class Dataset(Mapping[str, "DataFrame"]):
         if self.plan.apart and (twice := seen_twice(self._decoded)) is not None:
             found.append(twice)
         searched = self.searched if "findings" in self.plan.tables else {}
-        for cluster, before in searched.items():
-            if before is not None:
-                found.append(searched_in_part(before, cluster if len(searched) > 1 else None))
+        for cluster, cuts in searched.items():
+            if cuts:
+                found.append(searched_in_spans(cuts, cluster if len(searched) > 1 else None))
         return found
 
 

@@ -31,11 +31,13 @@ class Remark(NamedTuple):
     detail: str
 
 
-def searched_in_part(before: int, cluster: str | None) -> Remark:
-    """Findings (of a cluster, where there are others) are looked for in what came before an instant (µs) only."""
-    why = "there is more evidence than one task searches. Analyse a shorter span (--start, --end) to search all of it."
+def searched_in_spans(cuts: Sequence[int], cluster: str | None) -> Remark:
+    """Findings (of a cluster, where there are others) are looked for in spans of time, cut at these instants (µs)."""
     of = "" if cluster is None else f" of cluster {cluster}"
-    return Remark(Kind.BUFFER_LIMIT, "findings", f"findings{of} are those of what came before {instant(before)}: {why}")
+    why = "there is more evidence than one task searches. Analyse a shorter span (--start, --end) for the rest."
+    first = f"findings{of} about connections, groups and producers are those of what came before {instant(cuts[0])}"
+    others = f"what requests alone show was looked for in {len(cuts) + 1} spans of time, each by itself"
+    return Remark(Kind.BUFFER_LIMIT, "findings", f"{first}, and {others}: {why}")
 
 
 def seen_twice(staged: DataFrame) -> Remark | None:

@@ -207,11 +207,10 @@ def found_in(
 ) -> Iterator[pa.RecordBatch]:
     """`findings`, two tasks of which have the evidence of some clusters in lists."""
     clusters = analysing.searched([(row.broker, row.at, row.lot) for row in evidence], names)
-    evidence = sorted(evidence, key=lambda row: row.broker)
-    tasks = [evidence]
-    if len(clusters) > 1:
-        own = list(dict.fromkeys(row.broker for row in evidence))
-        tasks = [[row for row in evidence if row.broker in own[task::2]] for task in range(2)]
+    evidence = _listed(analysing.deal_evidence([_batch([row]) for row in evidence], clusters))
+    evidence.sort(key=lambda row: (row.broker, row.lot))
+    own = list(dict.fromkeys((row.broker, row.lot) for row in evidence))
+    tasks = [[row for row in evidence if (row.broker, row.lot) in own[task::2]] for task in range(2)]
     found = [
         row for task in tasks
         for row in _listed(analysing.find_findings([_batch([one]) for one in task], plan, names, quality, clusters))

@@ -59,11 +59,11 @@ def test_captures_that_only_spark_reads(
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings(WARNED)
-def test_findings_of_the_beginning_alone(spark: Any, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_of_spans(spark: Any, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysing, "EVIDENCE_ROWS", 100)
     path = captures / "k4_mtu1500.pcap"
     made = kdissect.spark.dissect(spark, path, ["findings", "problems"], partitions=2)
     said = [row.detail for row in made["problems"].where("where = 'findings'").collect()]
     assert len(said) == 1
-    assert said[0].startswith("findings are those of what came before '20")
+    assert said[0].startswith("findings about connections, groups and producers are those of what came before '20")
     assert said == [one.detail for one in made.remarks]

@@ -42,8 +42,9 @@ from kdissect.analysis.findings.rules import (
 from kdissect.analysis.findings.rules.journeys import delivery_findings
 from kdissect.problems import KdissectError, Kind
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import CLUSTER, By
+from kdissect.tables.declaration.model import CLUSTER, TIME_KEY, By
 from kdissect.tables.makers import fills
+from kdissect.tables.order import sort_columns
 
 FINDERS: tuple[Finder, ...] = (
     *silence_findings.FINDERS,
@@ -63,6 +64,10 @@ FINDERS: tuple[Finder, ...] = (
     *reset_findings.FINDERS,
     *window_findings.FINDERS,
 )
+OF_REQUESTS: tuple[Finder, ...] = tuple(
+    one for one in FINDERS if all(name == "topics" or TIME_KEY in sort_columns(name) for name in one.rows)
+)
+"""Those that look at nothing but rows of requests, and names: true of any span of time by itself."""
 MOST_OF_A_KIND = 20
 """Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
 UNCOUNTED = frozenset({"request_failed", "request_refused", "passing_error", "unsupported_version"})
@@ -108,12 +113,14 @@ class FoundInCluster(NamedTuple):
     """Rows of `problems`."""
 
 
-def find_in_cluster(tables: Tables, cluster: str | None, alone: bool, given: Limits = LIMITS) -> FoundInCluster:
-    """The findings in the tables of one cluster. `alone`: no others have rows."""
+def find_in_cluster(
+    tables: Tables, cluster: str | None, alone: bool, given: Limits = LIMITS, by: Sequence[Finder] = FINDERS
+) -> FoundInCluster:
+    """The findings in the tables of one cluster. `alone`: no others have rows. `by`: these finders look."""
     found: list[Finding] = []
     failed: list[dict[str, str]] = []
     seen = Seen(tables, given)
-    for finder in FINDERS:
+    for finder in by:
         try:
             found += [_of_cluster(one, cluster, alone) for one in seen.find(finder)]
         except (KdissectError, MemoryError):
@@ -123,6 +130,25 @@ def find_in_cluster(tables: Tables, cluster: str | None, alone: bool, given: Lim
             detail = f"finder {finder.name} failed ({why}); the others' findings are there"
             failed.append({"kind": Kind.FINDER_FAILED.name.lower(), "where": finder.name, "detail": detail})
     return FoundInCluster(found, failed)
+
+
+def join_spans(spans: Sequence[FoundInCluster]) -> FoundInCluster:
+    """What finders give of one cluster in spans of time that follow each other. What several spans say of one subject
+    is told of the one where it is worst: by severity, then by evidence."""
+    worst: dict[tuple[object, ...], list[Finding]] = {}
+    for span in spans:
+        said: dict[tuple[object, ...], list[Finding]] = {}
+        for one in span.findings:
+            about = one.broker, one.client_id, one.group_id, one.topic, one.partition, one.transactional_id
+            said.setdefault((one.id, one.table, one.filter, *about), []).append(one)
+        for subject, some in said.items():
+            worst[subject] = min(worst.get(subject, some), some, key=_rank)
+    told = [one for some in worst.values() for one in some]
+    return FoundInCluster(told, [row for span in spans for row in span.failed])
+
+
+def _rank(some: Sequence[Finding]) -> tuple[int, int]:
+    return min((SEVERITIES.index(one.severity), -one.count) for one in some)
 
 
 def put_together(parts: Sequence[FoundInCluster], connections: Mapping[str | None, pa.Table], every: pa.Table) -> Found:

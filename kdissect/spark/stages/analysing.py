@@ -26,13 +26,23 @@ from kdissect.analysis.deliveries.delivery_rows import deliveries
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.deliveries.transaction_rows import transactions
-from kdissect.analysis.findings import find_in_cluster, limits, put_together, select_evidence
+from kdissect.analysis.findings import (
+    FINDERS,
+    OF_REQUESTS,
+    FoundInCluster,
+    find_in_cluster,
+    join_spans,
+    limits,
+    put_together,
+    select_evidence,
+)
 from kdissect.analysis.findings.evidence import get
 from kdissect.analysis.findings.next_captures import COLUMNS
 from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
-from kdissect.arrays.arrow import NULL_TIME
+from kdissect.arrays.arrow import NULL_TIME, ints
+from kdissect.spark.cells.dealt_rows import split_by_share
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_pieces, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
@@ -71,8 +81,8 @@ DECODED = tuple(
 log = logging.getLogger("kdissect.spark")
 
 EVIDENCE_ROWS = 1 << 19
-"""Rows of a cluster that findings are looked for in, some 250 MB: the first ones, where there are more. Staged rows of
-evidence have their cluster as `broker`, their first instant as `at` and their number as `lot`."""
+"""Rows of a cluster that findings are looked for in at a time, some 250 MB. Staged rows of evidence have their cluster
+as `broker`, their first instant as `at` and their number as `lot`."""
 STATE = "state of the analysis"
 """Staged rows with what the next span of a broker's time begins with: its `Stages`, before all other rows."""
 Ends = Mapping[str, int]
@@ -270,9 +280,9 @@ def _clusters(table: pa.Table) -> list[tuple[str | None, pa.Table]]:
     return [(cluster, part["_"]) for cluster, part in split_by_cluster({"_": table}) if part["_"].num_rows]
 
 
-Searched = Mapping[str | None, int | None]
-"""Cluster -> the instant before which findings are looked for in it, where it has more evidence than EVIDENCE_ROWS;
-None for all."""
+Searched = Mapping[str | None, tuple[int, ...]]
+"""Cluster -> the instants at which its evidence is cut into spans of some EVIDENCE_ROWS. All finders look at the first
+span, and at what has no instants; those in OF_REQUESTS look at the others, too."""
 
 
 def searched(evidence: Iterable[tuple[str, int, int]], names: Names) -> Searched:
@@ -286,17 +296,36 @@ def searched(evidence: Iterable[tuple[str, int, int]], names: Names) -> Searched
             found.setdefault(text or "", [])
     known = [cluster for cluster in found if cluster]
     if len(known) <= 1:
-        return {known[0] if known else None: _searched_until(one for some in found.values() for one in some)}
-    return {cluster or None: _searched_until(cells) for cluster, cells in found.items()}
+        return {known[0] if known else None: _cuts(one for some in found.values() for one in some)}
+    return {cluster or None: _cuts(cells) for cluster, cells in found.items()}
 
 
-def _searched_until(cells: Iterable[tuple[int, int]]) -> int | None:
-    count = 0
-    for at, size in sorted(cells):
+def _cuts(cells: Iterable[tuple[int, int]]) -> tuple[int, ...]:
+    """Where spans end that have at most EVIDENCE_ROWS each, but for cells that begin at once."""
+    cuts: list[int] = []
+    count = begin = 0
+    for at, size in sorted(one for one in cells if one[0] != ALWAYS):
+        if count + size > EVIDENCE_ROWS and count and at > begin:
+            cuts.append(at)
+            count = 0
+        begin = begin if count else at
         count += size
-        if count > EVIDENCE_ROWS and at != ALWAYS:
-            return at
-    return None
+    return tuple(cuts)
+
+
+def deal_evidence(batches: Iterable[pa.RecordBatch], clusters: Searched) -> Iterator[pa.RecordBatch]:
+    """Staged rows of evidence to such rows, the `lot` of which is their span's number. Where one cluster is searched
+    alone, `broker` is empty."""
+    alone = len(clusters) == 1
+    for one in cells_of(batches):
+        cuts = next(iter(clusters.values())) if alone else clusters[one.broker or None]
+        cluster, table = "" if alone else one.broker, read_cell(one.data)
+        if one.at == ALWAYS or not cuts:
+            yield rows([one._replace(broker=cluster, lot=0)])
+            continue
+        span = np.searchsorted(np.array(cuts), ints(table, TIME_KEY), "right")
+        for number, piece in split_by_share(table, np.arange(table.num_rows), span):
+            yield rows([one._replace(broker=cluster, data=cell(piece), lot=number)])
 
 
 def evidence(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
@@ -333,38 +362,38 @@ def _pieces(name: str, table: pa.Table, broker: str = "") -> Iterator[pa.RecordB
 def find_findings(
     batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, quality: pa.Table | None, clusters: Searched
 ) -> Iterator[pa.RecordBatch]:
-    """Staged rows of evidence in order of `broker`, those of a cluster together, to staged rows with what is found in
-    each cluster. `quality`: the table `capture_quality`."""
+    """What `deal_evidence` gives, in order of `broker` and `lot`, those of a span together, to staged rows with what is
+    found in each span of each cluster. `quality`: the table `capture_quality`."""
     alone = len(clusters) == 1
     learned = {"leaders": names.leaders.table(names.topics), "topics": names.topics.table()}
     apart = {name: dict(_clusters(table)) for name, table in learned.items()}
-    for text, cells in groupby(cells_of(batches), lambda one: "" if alone else one.broker):
+    for (text, span), cells in groupby(cells_of(batches), lambda one: (one.broker, one.lot)):
         cluster = next(iter(clusters)) if alone else text or None
-        before = clusters[cluster]
         parts: dict[str, list[pa.Table]] = {}
         for one in cells:
-            if before is None or one.at < before:
-                parts.setdefault(one.table.removeprefix(EVIDENCE), []).append(read_cell(one.data))
+            parts.setdefault(one.table.removeprefix(EVIDENCE), []).append(read_cell(one.data))
         tables = {} if quality is None else {"capture_quality": quality}
         for name in [name for name in parts if name != SENT]:  # one copy at a time
-            table = join_pieces(parts.pop(name))
-            if before is not None and TIME_KEY in table.column_names:
-                table = table.filter(pc.less(table[TIME_KEY], before))
-            tables[name] = order(name, table)
+            tables[name] = order(name, join_pieces(parts.pop(name)))
         tables["producers"] = _producers(parts, names)
         for name, table in learned.items():
             tables[name] = table if alone else apart[name].get(cluster, table.slice(0, 0))
-        made = find_in_cluster(tables, cluster, alone, limits(plan.settings.slow))
-        yield rows([note(FOUND_THERE, (cluster, made, get(tables, "connections").select(list(COLUMNS))))])
+        by = OF_REQUESTS if span else FINDERS
+        made = find_in_cluster(tables, cluster, alone, limits(plan.settings.slow), by)
+        yield rows([note(FOUND_THERE, (cluster, span, made, get(tables, "connections").select(list(COLUMNS))))])
 
 
 def conclude(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """What `find` gives of all clusters to rows of `findings`."""
     told = [pickle.loads(one.data) for one in cells_of(batches)]
-    told.sort(key=lambda one: (one[0] is None, one[0] or ""))
-    connections = {cluster: table for cluster, _, table in told}
+    told.sort(key=lambda one: (one[0] is None, one[0] or "", one[1]))
+    spans: dict[str | None, list[FoundInCluster]] = {}
+    connections: dict[str | None, pa.Table] = {}
+    for cluster, _, made, table in told:
+        spans.setdefault(cluster, []).append(made)
+        connections.setdefault(cluster, table)  # those of the first span, which all are
     every = pa.concat_tables(connections.values()) if told else SCHEMAS["connections"].empty_table()
-    found = put_together([made for _, made, _ in told], connections, every)
+    found = put_together([join_spans(some) for some in spans.values()], connections, every)
     for detail in found.problems["detail"].to_pylist():
         log.error("%s", detail)  # `problems` was written from the decoded rows by now
     schema = SCHEMAS["findings"].remove_metadata()
