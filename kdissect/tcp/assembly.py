@@ -33,9 +33,9 @@ from kdissect.tcp import layout as tl
 from kdissect.tcp.layout import Arrival, Connection, Direction, End, Final, control_at, node_at, outgoing_at
 from kdissect.tcp.one_way import note_delay
 from kdissect.tcp.roundtrip import (
-    PROBE_NS,
-    PROOF_NS,
     acknowledged,
+    acknowledged_before,
+    came_first,
     doubt_answer,
     doubted,
     lost_by_copies,
@@ -261,16 +261,18 @@ def observe(packet: Segment, connection: Connection, direction: Direction) -> No
     if packet.flags & ACK_FLAG and other.started > 0:
         acked = unwrap(packet.ack, other.next)
         if acked - other.next <= MAX_AHEAD and (other.acked == tl.NULL or acked > other.acked):
-            other.acked = acked
+            other.acked_before, other.acked = other.acked, acked
             if packet.flags & RST == 0 and packet.time != 0:
                 acknowledged(packet, connection, other, acked)
-        elif packet.flags & (SYN | DSACK) == DSACK:
-            doubt_answer(packet, connection, other)
+        else:
+            acknowledged_before(packet, other, acked)
+            if packet.flags & (SYN | DSACK) == DSACK:
+                doubt_answer(packet, connection, other)
     if packet.flags & SYN and packet.flags & RST == 0 and packet.time != 0:
         if direction.sent == 0 and direction.acked == tl.NULL:
             sent(direction, direction.next, packet.time)
         else:
-            sent_again(direction, direction.next - 1, packet.time)
+            sent_again(direction, direction.next - 1, packet)
 
 
 @part
@@ -377,7 +379,7 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
     if end <= expected:
         if not (elsewhere or (wire <= 1 and position == expected - 1)):
             direction.retransmitted += wire
-            sent_again(direction, position, packet.time)
+            sent_again(direction, position, packet)
         return False
     if position - expected > MAX_AHEAD:
         believed = position == direction.wild or (
@@ -390,7 +392,7 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
         skip = expected - position
         if not elsewhere:
             direction.retransmitted += skip
-            sent_again(direction, position, packet.time)
+            sent_again(direction, position, packet)
         at += skip
         captured = max(captured - skip, 0)
         wire -= skip
@@ -401,13 +403,13 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
         sent(direction, end, packet.time)
     elif not elsewhere:
         if not _news(M, packet, connection, direction):
-            sent_again(direction, position, packet.time)
+            sent_again(direction, position, packet)
         elif packet.time - direction.highest_time <= FILLED_LATE_NS:
             direction.out_of_order += 1
             doubted(direction, position)
         else:
             direction.retransmitted += wire
-            sent_again(direction, position, packet.time)
+            sent_again(direction, position, packet)
     if position == expected and direction.ahead == 0:
         direction.next = end
         out = outgoing_at(M, tl.OUT)
@@ -443,7 +445,8 @@ def segments_acknowledged(M: Words, packet: Segment, connection: Connection, dir
             arrival.acked = packet.time - opposite(connection, direction).rise
             arrival.bare = bareness(packet)
             arrival.proof = proof_of_silence(packet, connection, direction, node.time)
-            arrival.resent = 0 if arrival.bare == 2 else lost_by_copies(direction, node.time, end, arrival.acked)
+            copied = lost_by_copies(packet, direction, node.time, end, arrival.acked)
+            arrival.resent = 0 if arrival.bare == 2 else copied
         place = node.next
 
 
@@ -457,7 +460,7 @@ def segments_came_twice(M: Words, packet: Segment, direction: Direction) -> None
         arrival = node.arrival
         if arrival.acked == tl.NULL:
             break
-        if 0 < arrival.resent <= PROOF_NS and packet.time - arrival.acked <= PROBE_NS:
+        if came_first(packet, arrival.acked, arrival.resent):
             arrival.bare, arrival.resent = 2, 0
         place = node.next
 

@@ -127,6 +127,16 @@ class Phase(enum.IntEnum):
     """What it sets free is left."""
 
 
+class Rise(enum.IntEnum):
+    """What is known of how much longer than at its fastest a packet was on its way."""
+
+    KNOWN = 0
+    BOUND = 1
+    """It is at most this: the clock of a connection that was met in its middle may have drifted as far."""
+    UNKNOWN = 2
+    """Nothing: the connection was met in its middle, and too few packets came to know its fastest."""
+
+
 class Final(enum.IntEnum):
     """Whether more packets of a connection may come."""
 
@@ -160,6 +170,8 @@ class Clock:
     minimum_time: int
     count: int
     """Packets of the window."""
+    settled_at: int
+    """When ENOUGH packets had been compared to know the least, 0 not yet."""
     minimum_before: int
     """Of the window before, NULL none."""
     time_before: int
@@ -307,6 +319,14 @@ class Direction:
     """When a segment was sent again."""
     copy_of: Annotated[list[int], COPIES]
     """The position of its first byte."""
+    copy_stamp: Annotated[list[int], COPIES]
+    """Its timestamp, as in `stamps`; 0: it has none."""
+    acked_before: int
+    """Highest position that was acknowledged before `acked`, NULL unknown."""
+    timed_end: int
+    """The position behind the latest segment that was timed, when it was sent (NULL: in doubt), and acknowledged."""
+    timed_since: int
+    timed_at: int
     frames: int
     begin16a: int
     """The first eight bytes of the direction, to name protocols by."""
@@ -443,6 +463,8 @@ class Way:
 
     rise: int
     """How much longer than the fastest the packet of its first byte was on its way, ns."""
+    rise_known: int
+    """A `Rise`: how sure that is."""
     last_rise: int
     """The same of its last byte."""
     floor: int

@@ -14,6 +14,9 @@ above the least. The rules, per direction:
 - FEW packets in a row above the level make their least the new level; within a tick of the level, it is the level.
   Before there is one, a packet's own delay counts, less half a tick.
 
+Of a connection that was met in its middle the least is known once ENOUGH packets were compared. Until the drift is
+known a rise that it could explain is an upper bound: a longer look shows it as drift.
+
 SYN and RST are left out: SYN cookies keep options in a timestamp's low bits, and answers in TIME-WAIT have another
 clock. A retransmission has a timestamp of its own, and shows no rise.
 """
@@ -23,7 +26,7 @@ from __future__ import annotations
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Int
 from kdissect.net.segment import ECHO_BITS, RST, STAMP_BITS, SYN, Segment
-from kdissect.tcp.layout import NULL, STAMPS, Clock, Connection, Direction
+from kdissect.tcp.layout import NULL, STAMPS, Clock, Connection, Direction, Rise
 
 LEARN_NS = 300_000_000
 WINDOW_NS = 4_000_000_000
@@ -57,9 +60,34 @@ def _tick_of(time: Int, stamps: Int) -> Int:
 
 
 @part
+def stamp_of(packet: Segment) -> Int:
+    """A packet's timestamp, its low 30 bits and 1 more; 0: it has none."""
+    return (packet.stamp - 1 & ECHO_MASK) + 1 if packet.stamp != 0 else 0
+
+
+@part
+def echoes_before(packet: Segment, stamp: Int) -> bool:
+    """Whether a packet echoes a timestamp that is earlier than `stamp` (of `stamp_of`)."""
+    echo = packet.stamp >> STAMP_BITS
+    return echo != 0 and stamp != 0 and 0 < (stamp - echo - 1) & ECHO_MASK < (ECHO_MASK + 1) // 2
+
+
+@part
+def rise_known(connection: Connection, direction: Direction, rise: Int) -> Int:
+    """How sure the rise of the packet that brought the first byte of a direction's current frame is: a `Rise`."""
+    clock = direction.clock
+    if direction.isn != NULL or connection.same_host == 1 or clock.begun == 0 or clock.tick == OFF:
+        return Rise.KNOWN
+    if clock.settled_at == 0 or direction.first < clock.settled_at:
+        return Rise.UNKNOWN
+    drifted = clock.tick + SLACK_NS + FREE_PPM * (SETTLED_NS // MILLION)
+    return Rise.BOUND if 0 < rise <= drifted and clock.drift_time < SETTLED_NS else Rise.KNOWN
+
+
+@part
 def _note_stamp(packet: Segment, direction: Direction) -> None:
     """Remembers a packet's timestamp."""
-    stamp = (packet.stamp - 1 & ECHO_MASK) + 1
+    stamp = stamp_of(packet)
     before = (direction.stamp_turn - 1) % STAMPS
     if packet.stamp == 0 or packet.flags & RST or direction.stamps[before] == stamp:
         return
@@ -181,6 +209,8 @@ def _above_floor(clock: Clock, time: Int, delay: Int) -> Int:
         clock.minimum = delay
         clock.minimum_time = time
     clock.count += 1
+    if clock.settled_at == 0 and clock.count >= ENOUGH:
+        clock.settled_at = time
     if time - clock.window_since >= WINDOW_NS and clock.count >= ENOUGH:
         _close_window(clock, time)
     over = delay - line

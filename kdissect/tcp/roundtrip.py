@@ -9,7 +9,8 @@ blames the broker for a network that became slow. So the floor falls at once, an
   took longer than PROOF_NS. After RUN more samples the least that was fresh, or the next lower one, is a bound no more.
 - A sample is the time from the newest segment that is acknowledged to its acknowledgement. None where a segment that
   is acknowledged was sent twice (Karn; RFC 6298, section 3), nor for an acknowledgement inside a segment, nor a lower
-  one where the acknowledgement echoes the timestamp of a copy that was not captured (RFC 3522). Of a SYN that was sent
+  one where the acknowledgement echoes the timestamp of a copy that was not captured (RFC 3522). A bare one that was
+  captured behind the answer that came after it is one all the same. Of a SYN that was sent
   again it is the time from the last copy: whichever was answered, the round trip is not less. Unless the answer echoes
   the timestamp of that copy, the next acknowledgement without bytes that took less than FRESH_NS longer is the floor.
 - A sample that is not above the floor is the floor.
@@ -37,6 +38,9 @@ The way to the capture point is known by itself where packets carry timestamps (
 acknowledgement's packet beyond the least is left out of its sample and of the silence before it. The time of the
 response's first packet beyond the least is added to the exchange's share.
 
+Of a handshake's floor it is at most that as long as the direction's first bare acknowledgement may be missing. Where
+neither direction sent any, they were removed: then no floor beyond LOCAL_NS is in force.
+
 It is unknown where a request stays unacknowledged for so long and nothing proves why, and where a copy of it may be
 missing from the capture. Then its acknowledgement echoes a timestamp that no captured packet had (RFC 7323, section
 4.3), later than a copy can be needed.
@@ -51,8 +55,8 @@ import enum
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Int
 from kdissect.net.segment import DSACK, Segment
-from kdissect.tcp.layout import COPIES, ID_STEPS, NULL, ROUNDS, SENT, Connection, Direction, Way
-from kdissect.tcp.one_way import echoes_latest, echoes_unseen
+from kdissect.tcp.layout import COPIES, ID_STEPS, NULL, ROUNDS, SENT, Connection, Direction, Rise, Way
+from kdissect.tcp.one_way import echoes_before, echoes_latest, echoes_unseen, stamp_of
 
 
 class Found(enum.IntEnum):
@@ -81,6 +85,8 @@ class Proof(enum.IntEnum):
     """Nothing, and nor do copies of the request: a packet of its direction was not captured meanwhile, as the timestamp
     says that the acknowledgement echoes, or, on a connection that sent segments again, as IP ids say, or as
     acknowledgements were removed."""
+    FIRST_LOST = 4
+    """As NONE, in a direction that sent no acknowledgement without bytes yet: it may have been its first."""
 
 
 PROOF_NS = 60_000_000
@@ -113,12 +119,13 @@ def sent(direction: Direction, end: Int, time: Int) -> None:
 
 
 @part
-def sent_again(direction: Direction, position: Int, time: Int) -> None:
+def sent_again(direction: Direction, position: Int, packet: Segment) -> None:
     """A segment that begins at `position` came. Some of its bytes had been sent before, or it fills a hole."""
     direction.lost_segments += 1
     turn = direction.copies % COPIES
-    direction.copy_at[turn] = time
+    direction.copy_at[turn] = packet.time
     direction.copy_of[turn] = position
+    direction.copy_stamp[turn] = stamp_of(packet)
     direction.copies += 1
     doubted(direction, position)
 
@@ -139,7 +146,7 @@ def proof_of_silence(packet: Segment, connection: Connection, direction: Directi
     copied = since != NULL and packet.time - since > trip + max(trip, PROBE_NS)  # a copy of it can have been needed
     if copied and direction.bares > 0 and echoes_unseen(packet, direction):
         return Proof.COPY_LOST
-    removed = other.gap_at > since and other.bares + direction.bares == 0
+    removed = other.gap_at > since and acks_removed(connection)
     if direction.lost_segments > 0 and (direction.gap_at > since or removed):
         return Proof.COPY_LOST
     if _on_one_host(connection, direction.floor):
@@ -148,12 +155,31 @@ def proof_of_silence(packet: Segment, connection: Connection, direction: Directi
     if again or (other.ident >> 16 == ID_STEPS and other.gap_at <= since):
         return Proof.LATE
     counted = other.ident >> 16 > 0
-    return Proof.LATE if not counted and direction.late_run >= 2 and other.bares > 0 else Proof.NONE
+    if not counted and direction.late_run >= 2 and other.bares > 0:
+        return Proof.LATE
+    return Proof.FIRST_LOST if other.bares == 0 and other.gap_at > since else Proof.NONE
 
 
 @part
 def _on_one_host(connection: Connection, floor: Int) -> bool:
     return connection.same_host == 1 and floor <= LOCAL_NS
+
+
+@part
+def acks_removed(connection: Connection) -> bool:
+    """Whether neither direction ever acknowledged anything without bytes, as even a handshake does: these packets were
+    removed from the capture."""
+    return connection.directions[0].bares + connection.directions[1].bares == 0
+
+
+@part
+def acknowledged_before(packet: Segment, direction: Direction, acked: Int) -> None:
+    """A packet without bytes acknowledges what another one did, and came before that, though it was captured behind it:
+    it is the sample."""
+    trip = packet.time - direction.timed_since
+    came_before = acked == direction.timed_end and direction.timed_since != NULL and packet.time < direction.timed_at
+    if came_before and packet.wire == 0 and 0 <= trip < direction.floor and not echoes_unseen(packet, direction):
+        _set_floor(direction, trip, Found.BOUND if direction.floor_kind == Found.BOUND else Found.ACK)
 
 
 @part
@@ -185,22 +211,25 @@ def acknowledged(packet: Segment, connection: Connection, direction: Direction, 
         least = not echoes_latest(packet, direction)
     trip = max(trip - arrived_late, 0) if trip >= 0 else trip
     lowers = direction.floor < 0 or trip <= direction.floor
+    direction.timed_end, direction.timed_at = acked, time
+    direction.timed_since = since if exact and not doubtful else NULL
     if exact and not doubtful and trip >= 0 and not (lowers and echoes_unseen(packet, direction)):
         proof = Proof.LATE
         if trip - PROOF_NS > max(direction.floor, 0):
             direction.late_run += 1
             proof = proof_of_silence(packet, connection, direction, since)
-            direction.late += (proof == Proof.NONE or proof == Proof.COPY_LOST) and not bare
+            direction.late += proof != Proof.LATE and proof != Proof.SAME_HOST and not bare
         else:
             direction.late_run = 0
         if trip <= LOCAL_NS or direction.floor < 0 or not _on_one_host(connection, direction.floor):
-            _sample(direction, trip, bare, opening, proof == Proof.LATE)
+            _sample(direction, trip, bare, opening, proof == Proof.LATE, acks_removed(connection))
             direction.floor_least |= least
 
 
 @part
-def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: bool) -> None:
-    """One more sample, by the rules of the module's head. `proves`: if it is late, that is the network."""
+def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: bool, removed: bool) -> None:
+    """One more sample, by the rules of the module's head. `proves`: if it is late, that is the network. `removed`: of
+    `acks_removed`."""
     floor = direction.floor
     if floor < 0:
         if opening and (bare or trip <= LOCAL_NS):  # with bytes the application had taken its time
@@ -221,7 +250,7 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
         return
     kind = direction.floor_kind
     bound = kind == Found.BOUND
-    direction.floor_samples += bound
+    direction.floor_samples += bound and not removed
     enough = direction.floor_samples > RUN
     if trip <= floor:
         _set_floor(direction, trip, Found.ACK if bare and (not bound or enough or trip <= LOCAL_NS) else kind)
@@ -278,16 +307,18 @@ def doubt_answer(packet: Segment, connection: Connection, direction: Direction) 
 
 
 @part
-def lost_by_copies(direction: Direction, last: Int, end: Int, acked: Int) -> Int:
+def lost_by_copies(packet: Segment, direction: Direction, last: Int, end: Int, acked: Int) -> Int:
     """The loss of a frame whose last byte (it ends at the position `end`) was sent at `last` and acknowledged at
-    `acked`. It goes from there to the last copy that its receiver can have needed, ns, 0 none; -1 when copies came that
-    were not."""
+    `acked` by a packet. It goes from there to the last copy that its receiver can have needed, ns, 0 none; -1 when
+    copies came that were not. One that continued what was acknowledged was not, if an earlier timestamp is echoed (RFC
+    7323, section 4.3)."""
     least = max(direction.floor, 0) * 9 // 10 - SLACK_NS
     lost = 0
     for q in range(min(direction.copies, COPIES)):
         at = direction.copy_at[q]
         if last < at < acked and direction.copy_of[q] < end:
-            if acked - at >= least:
+            awaited = direction.copy_of[q] <= direction.acked_before
+            if acked - at >= least and not (awaited and echoes_before(packet, direction.copy_stamp[q])):
                 lost = max(lost, at - last)
             elif lost == 0:
                 lost = -1
@@ -295,11 +326,25 @@ def lost_by_copies(direction: Direction, last: Int, end: Int, acked: Int) -> Int
 
 
 @part
-def may_be_needless(direction: Direction, answers: Direction, asked: Int, resent: Int) -> bool:
+def came_first(packet: Segment, acked: Int, resent: Int) -> bool:
+    """Whether a packet that reports bytes as arrived twice (D-SACK) speaks of the copies that made the loss `resent` of
+    bytes that another packet acknowledged at `acked`. It came just after that, and copies look like probes; or it came
+    before, and was captured behind it."""
+    return resent > 0 and packet.time - acked <= PROBE_NS and (resent <= PROOF_NS or packet.time <= acked)
+
+
+@part
+def may_be_needless(answers: Direction, asked: Int, resent: Int) -> bool:
     """Whether a request's copy, `resent` behind its last byte at `asked`, may not have been needed though nothing says
-    so. It was sent as a probe is, after two round trips and before a host has to acknowledge (RFC 8985). An
-    acknowledgement may be missing from the capture since."""
-    return 2 * direction.floor < resent <= PROOF_NS and answers.gap_at > asked + resent
+    so: an acknowledgement may be missing from the capture since."""
+    return resent > 0 and answers.gap_at > asked + resent
+
+
+@part
+def looks_like_probe(direction: Direction, resent: Int) -> bool:
+    """Whether a copy was sent as a probe is: after two round trips, and before a host has to acknowledge (RFC 8985).
+    Without need of it the time is the broker's; that of a timer is the network's, for nothing was acknowledged."""
+    return 2 * direction.floor < resent <= PROOF_NS
 
 
 @part
@@ -358,8 +403,10 @@ def network_share(
             kind = again
         if proof == Proof.COPY_LOST and answered - requested - share > PROBE_NS:
             return -1, -1
-        if silence - PROOF_NS > share and proof == Proof.NONE:
+        if silence - PROOF_NS > share and (proof == Proof.NONE or proof == Proof.FIRST_LOST):
             return -1, -1
+        if kind == Found.HANDSHAKE and proof == Proof.FIRST_LOST and bare == 0 and floor > LOCAL_NS:
+            kind = Found.BOUND
         if silence - PROOF_NS > share and proof == Proof.LATE:
             share = silence if bare > 0 else silence - min(PROOF_NS, max(direction.work, 0))
             kind = Found.SILENCE if bare > 0 or direction.work >= 0 else Found.BOUND
@@ -369,11 +416,13 @@ def network_share(
     if way.first_hole != NULL and answered > requested:
         share += answered - max(way.first_hole, requested)
         kind = again
-    if kind < 0 or (floor < 0 and kind == Found.RESENT):
+    if kind < 0 or (floor < 0 and kind == Found.RESENT) or way.rise_known == Rise.UNKNOWN:
+        return -1, -1
+    if floor > LOCAL_NS and way.floor_kind != Found.BOUND and acks_removed(connection):
         return -1, -1
     share += way.rise
     if way.rise > 0 and (kind == Found.HANDSHAKE or kind == Found.ACK):
-        kind = Found.TIMESTAMPS
+        kind = Found.TIMESTAMPS if way.rise_known == Rise.KNOWN else Found.BOUND
     if _on_one_host(connection, floor):
         share = min(share, LOCAL_NS)
     return max(min(share, answered - requested), 0), kind

@@ -63,32 +63,30 @@ def test_think_time_is_unknown_where_the_way_to_the_client_is_only_bounded() -> 
 
 
 MOST = {
-    "data only": (80, 51, 16),
-    "PSH only": (82, 45, 12),
-    "data and SYN": (43, 23, 14),
-    "requests only": (0, 0, 12),
+    "data only": (0, 0, 9),
+    "PSH only": (0, 0, 6),
+    "data and SYN": (0, 0, 9),
+    "requests only": (0, 0, 1),
     "responses only": (0, 0, 4),
-    "snapped at 96": (4, 0, 6),
-    "snapped at 128": (0, 0, 4),
+    "snapped at 96": (0, 0, 2),
+    "snapped at 128": (0, 0, 0),
     "1 in 10 flows": (0, 0, 1),
     "two interfaces": (0, 0, 0),
     "duplicates removed": (0, 0, 0),
     "rotated": (0, 0, 0),
-    "started late": (6, 3, 3),
-    "1 % lost": (2, 0, 3),
+    "started late": (0, 0, 4),
+    "1 % lost": (0, 0, 3),
     "1 % lost in bursts": (0, 0, 3),
-    "begun late": (6, 3, 3),
+    "begun late": (0, 0, 4),
     "5 % twice": (0, 0, 0),
-    "cut to 128 bytes": (0, 0, 4),
-    "5 % change places": (3, 2, 0),
+    "cut to 128 bytes": (0, 0, 0),
+    "5 % change places": (0, 0, 0),
 }
 """Over all recordings, what does not hold yet for each copy: exchanges with a wrong part, those whose `network_ms` is
-too large, and findings above info that the whole capture has not. It can only become less. Wrong parts of damage, of a
-late start and of the snap length of 128 were measured; others are older limits. What is left after a late start are
-ways that are longer by one to three ticks of the timestamps: a direction that begins elsewhere has another least. At
-1 % loss it is one request of a dead way, whose last copy is missing. Where packets change places, a first
-acknowledgement is too late to be a floor, and one that says that a copy was not needed comes after the one that
-acknowledges it."""
+too large, and findings above info that the whole capture has not. It can only become less. The findings that are left
+say that something was absent which the copy lacks: acknowledgements (a broker that answered nothing, slow fetches),
+window updates of a receiver that did not read (a network that stood still), refusals of connections (metadata in vain),
+or why a producer was fenced."""
 
 
 @pytest.mark.exhaustive

@@ -479,3 +479,107 @@ def test_an_acknowledgement_of_a_copy_that_was_not_captured_is_no_sample() -> No
     wire.ask(300)
     wire.answer(305)
     assert wire.table("connections")[0]["client_rtt_ms"] == pytest.approx(39.99)
+
+
+def shaken(acknowledged: bool, stamps: bool = False) -> Wire:
+    """A wire of 20 ms. The client's acknowledgement of the handshake was captured or not."""
+    wire = Wire(stamps=stamps)
+    wire.packet(0, CLIENT, -1, b"", 0, SYN)
+    wire.packet(20, BROKER, -1, b"", 0, SYN | ACK)
+    wire.packet(20, CLIENT, 0, b"", 0)
+    if not acknowledged:
+        wire.uncaptured()
+    return wire
+
+
+def test_without_any_bare_acknowledgement_they_were_removed_and_no_floor_is_in_force() -> None:
+    """A floor of a capture without acknowledgements may have fallen or risen since."""
+    for acknowledged, share in ((True, (20, "handshake", 10)), (False, (None, None, 30))):
+        wire = shaken(acknowledged)
+        wire.ask(30)
+        wire.answer(60)
+        wire.ask(100)
+        wire.answer(130)
+        assert wire.shares() == [share] * 2
+        thinks = [row["think_ms"] for row in wire.table("exchanges")]
+        assert (thinks[1] is not None) == acknowledged
+
+
+def test_a_handshakes_floor_is_a_bound_where_the_first_bare_acknowledgement_may_be_missing() -> None:
+    """It may have been faster. Once the direction sent one, what is missing is no sooner than that."""
+    wire = shaken(True)
+    wire.ask(30)
+    wire.bare(50)
+    wire.uncaptured()
+    wire.answer(60)
+    assert wire.shares() == [(20, "bound", 10)]
+    plain = shaken(True)
+    plain.ask(30)
+    plain.bare(55)
+    plain.answer(60)
+    plain.ask(100)
+    plain.bare(120)
+    plain.uncaptured()
+    plain.answer(130)
+    assert plain.shares() == [(20, "handshake", 10)] * 2
+
+
+def test_an_acknowledgement_captured_behind_the_answer_that_came_after_it_is_a_sample() -> None:
+    wire = shaken(True)
+    wire.ask(30)
+    wire.bare(45)
+    wire.answer(60)
+    wire.packets[-2:] = wire.packets[:-3:-1]
+    wire.ask(100)
+    wire.answer(130)
+    assert wire.shares() == [(20, "bound", 10), (15, "ack", 15)]
+
+
+def test_a_copy_was_not_needed_if_what_acknowledges_it_echoes_an_earlier_one() -> None:
+    """The network's way up was gone, or its way down: the answer that comes at the moment of the last copy answers the
+    one before it."""
+    for echoed, resent in ((300, 200), (700, 600)):
+        wire = Wire(stamps=True)
+        wire.begin()
+        wire.ask(100)
+        wire.again(300)
+        wire.again(700)
+        wire.stamped[CLIENT] = 7_000_000 + echoed
+        wire.answer(700.5)
+        assert wire.table("exchanges")[-1]["request_resent_ms"] == resent
+
+
+def test_the_way_back_is_unknown_where_a_connection_is_met_until_its_least_is_known() -> None:
+    """Its first packets may all have been slow. After some more the least is known, and drift explains small rises."""
+    met, begun = Wire(stamps=True), Wire(stamps=True)
+    begun.handshake(0.4)
+    for wire in (met, begun):
+        for n in range(20):
+            wire.ask(50 * n + 50)
+            wire.bare(50 * n + 50.3)
+            wire.answer(50 * n + 60)
+        wire.slower = 3
+        wire.ask(2000)
+        wire.answer(2013)
+    found = met.shares()
+    assert found[0] == (None, None, 10)
+    assert found[-2][1] == "ack"
+    assert found[-1][1] == "bound"
+    assert begun.shares()[0][1] == "ack"
+    assert begun.shares()[-1][1] == "timestamps"
+
+
+def test_whether_a_timers_copy_was_needed_is_unknown_where_an_acknowledgement_may_be_missing() -> None:
+    """The missing one may have said that the bytes came twice (D-SACK). The network had the time in either case."""
+    for missing, resent in ((False, 250), (True, None)):
+        wire = Wire()
+        wire.begin()
+        wire.ask(100)
+        wire.again(350)
+        if missing:
+            wire.bare(350.4)
+            wire.uncaptured()
+        wire.answer(351)
+        row = wire.table("exchanges")[-1]
+        assert row["request_resent_ms"] == resent
+        assert row["network_ms"] == pytest.approx(250.4)

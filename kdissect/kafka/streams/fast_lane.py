@@ -96,10 +96,10 @@ def in_lane(M: Words, b: Bytes, A: Bytes, packet: Segment, connection: Connectio
     direction.bares += size == 0
     note_delay(packet, connection, direction)
     if advances:
-        other.acked = acked
+        other.acked_before, other.acked = other.acked, acked
         acknowledged(packet, connection, other, acked)
     elif other.acked == tl.NULL and acked - other.next <= MAX_AHEAD:
-        other.acked = acked
+        other.acked_before, other.acked = other.acked, acked
         acknowledged(packet, connection, other, acked)
         advances = True
     if size > 0:

@@ -46,12 +46,14 @@ from kdissect.problems import Kind
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tcp import layout as tl
 from kdissect.tcp.assembly import bareness, opposite
-from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final, Sasl, Way, control_at, node_at
+from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final, Rise, Sasl, Way, control_at, node_at
+from kdissect.tcp.one_way import rise_known
 from kdissect.tcp.roundtrip import (
-    PROBE_NS,
-    PROOF_NS,
     Found,
+    acks_removed,
+    came_first,
     in_force,
+    looks_like_probe,
     lost_by_copies,
     may_be_needless,
     network_share,
@@ -354,7 +356,7 @@ def copies_not_needed(M: Words, packet: Segment, connection: Connection, directi
     steps = 0
     while r >= 0 and r != connection.unacked and steps < NEXT_FEW:
         request = request_at(M, r)
-        if 0 < request.resent <= PROOF_NS and packet.time - request.acked <= PROBE_NS:
+        if came_first(packet, request.acked, request.resent):
             request.bare, request.resent = 2, 0
         r = request.next
         steps += 1
@@ -375,7 +377,7 @@ def requests_acknowledged(M: Words, packet: Segment, connection: Connection, dir
         request.bare = bare
         request.proof = proof_of_silence(packet, connection, direction, request.frame.last)
         if bare < 2 and request.frame.last != NULL:
-            request.resent = lost_by_copies(direction, request.frame.last, request.end, request.acked)
+            request.resent = lost_by_copies(packet, direction, request.frame.last, request.end, request.acked)
         r = request.next
     connection.unacked = r
 
@@ -388,6 +390,7 @@ def _set_way(way: Way, connection: Connection, frame: Frame) -> None:
     answering = connection.directions[1 - connection.client]
     plain = connection.sealed == 0
     way.rise = answering.first_rise if plain else 0
+    way.rise_known = rise_known(connection, answering, way.rise) if plain else Rise.KNOWN
     way.last_rise = answering.rise if plain else 0
     way.floor = asking.floor
     way.floor_kind = asking.floor_kind
@@ -435,12 +438,13 @@ def _network_columns(connection: Connection, exchange: Exchange, request: Reques
     if way.skipped == 1 and not alone:  # how long it lay behind its predecessor is not known
         share, kind = np.int64(-1), np.int64(-1)
         exchange.queued_from = NULL
-    if request.resent > 0 and may_be_needless(
-        asking, connection.directions[1 - connection.client], asked, request.resent
-    ):
+    unsure = may_be_needless(connection.directions[1 - connection.client], asked, request.resent)
+    if unsure and looks_like_probe(asking, request.resent):
         share, kind = np.int64(-1), np.int64(-1)
-    if kind < 0:
+    if unsure or kind < 0:
         exchange.request_resent = -1
+    if kind < 0 and exchange.queued_from != NULL:  # the answer before it left the broker sooner by so much more
+        exchange.queued_from += min(way.rise - way.behind_rise, 0)
     if kind == Found.TIMESTAMPS:
         exchange.network_down = way.rise
         if exchange.queued_from != NULL:
@@ -469,7 +473,8 @@ def _think(connection: Connection, first: Int) -> Int:
     since = connection.think_from
     if connection.requests_open > 0 or connection.held > 0 or since == NULL or since == 0 or first < since:
         return -1
-    if answering.floor < 0 or answering.floor_kind == Found.BOUND:
+    removed = connection.same_host == 0 and acks_removed(connection)
+    if removed or answering.floor < 0 or answering.floor_kind == Found.BOUND:
         return -1
     return max(first - since - answering.floor - asking.first_rise, 0)
 
