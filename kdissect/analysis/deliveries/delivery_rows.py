@@ -32,7 +32,6 @@ from kdissect.analysis.deliveries.batch_matching import (
 from kdissect.analysis.deliveries.delivery_columns import NO_PRODUCE, UNKNOWN, Exchanges, Input, dense
 from kdissect.analysis.deliveries.delivery_input import InputReader
 from kdissect.analysis.deliveries.readers_of_batches import Groups, Readers
-from kdissect.analysis.deliveries.throttling import Muted, Windows
 from kdissect.analysis.deliveries.visibility import (
     NEVER,
     Watermarks,
@@ -41,6 +40,7 @@ from kdissect.analysis.deliveries.visibility import (
     followers_told,
     known_instant,
 )  # fmt: skip
+from kdissect.analysis.holds.throttle_windows import Answers, Muted
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, instants, optional, whole, words
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import SCHEMAS
@@ -136,13 +136,13 @@ class DeliveryMaker:
     def __init__(self) -> None:
         self.reader = InputReader()
         self.groups = Groups(self.reader.names)
-        self._windows = Windows()
+        self._answers = Answers()
         self._muted: Muted | None = None
 
     def read_tables(self, tables: Mapping[str, pa.Table]) -> Input:
         """What the tables of some exchanges say: all rows of an exchange together, without `connections`."""
         data, exchanges = self.reader.read(tables)
-        self._windows.add_exchanges(exchanges)
+        self._answers.add(exchanges.connection, exchanges.left, exchanges.mute / MILLI)
         self._muted = None
         self.groups.take_events(whole(tables["groups"]))
         return data
@@ -169,7 +169,7 @@ class DeliveryMaker:
         rows = _first_deliveries(data, readers)
         if not len(rows.given):
             return Delivered(data, rows, SCHEMA.empty_table())
-        self._muted = self._muted or self._windows.muted()
+        self._muted = self._muted or self._answers.muted()
         made = _columns(data, rows, _way(data, rows), readers, self._muted)
         several = len(self.reader.names.clusters.texts) > 1
         made["member_id"] = self.groups.member_column(data.exchanges, readers, rows.fetch, several)
