@@ -24,8 +24,9 @@ KINDS = {
         other_causes=("unknown",),
         rule=(
             "A broker answered nothing for 1 s or more while requests on two connections or more were due. A Fetch "
-            "is due when its max_wait_ms is over. All of them were answered within 200 ms of the end. APIs that "
-            "wait by design do not count, nor does a silence in which the network to all who waited was gone. "
+            "is due when its max_wait_ms is over, one without it in the capture never. All of them were "
+            "answered within 200 ms of the end. APIs that wait by design do not count, nor does a silence in which the "
+            "network to all who waited was gone. "
             "Commits wait for followers, and Produce requests with acks=all, unless followers are known to have had "
             "less than half of their time. A broker for which they alone waited is left out where another one stood "
             "still, and told together with another of which no more is known. Silences of one broker that follow each "
@@ -94,11 +95,12 @@ KINDS = {
         other_causes=("network", "follower", "broker"),
         rule=(
             "Requests of an API took `--slow` (1 s) or more at a broker. Throttled requests and requests that wait "
-            "by design do not count. Time in which several of them overlap counts once. Medium from 10 s on, or "
-            "from 2 s on where that is a fifth of the time that the client (the broker, for several clients) is in "
-            "the capture. A part with 60 % of the time that was not spent queued is the cause: the network's, the "
-            "followers', or the broker's own. The broker's own time is not known of Produce requests with acks=all "
-            "whose wait for followers is not known."
+            "by design do not count, nor do those for 60 % of whose time a quota muted the connection. Info where the "
+            "answers were cut off, and with them what a quota did. Time in which several of them overlap counts once. "
+            "Medium from 10 s on, or from 2 s on where that is a fifth of the time that the client (the broker, for "
+            "several clients) is in the capture. A part with 60 % of the time that was not spent queued is the cause: "
+            "the network's, the followers', or the broker's own. The broker's own time is not known of Produce "
+            "requests with acks=all whose wait for followers is not known."
         ),
         headline="[{api}|requests] of {clients:list} to broker {broker} took up to {longest:ms}",
         sentence=(
@@ -112,8 +114,8 @@ KINDS = {
             "took the time."
         ),
         needs=(
-            "`exchanges` (latency_ms, hold, network_ms, queued_ms, broker_ms, replication_ms), `produces` (acks), "
-            "`connections` (started_at, ended_at)"
+            "`exchanges` (latency_ms, hold, status, throttle_ms, network_ms, queued_ms, broker_ms, replication_ms), "
+            "`produces` (acks), `connections` (started_at, ended_at)"
         ),
         cannot_tell="what the broker did in its time; `kdissect show` has the parts of each.",
         example="stories/slow_broker",

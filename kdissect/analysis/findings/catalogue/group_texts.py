@@ -62,8 +62,8 @@ KINDS = {
         cause="client",
         rule=(
             "LeaveGroup with the reason that the client itself sends (KIP-800). Info unless it was a timeout. Or "
-            "LeaveGroup without a reason, of a member whose connection to the coordinator stayed open for 3 s or more "
-            "and that did not join again meanwhile: clients that end close it at once."
+            "LeaveGroup without a reason, of a member whose connection to the coordinator still had packets 3 s later "
+            "or more, and that did not join again meanwhile: clients that end close it at once."
         ),
         headline={"reason": "client {client} left group {group}", "stayed": "client {client} left group {group}"},
         sentence={
@@ -83,8 +83,8 @@ KINDS = {
         advice=(
             "A poll timeout: handle records faster, fewer at once (max.poll.records), or raise max.poll.interval.ms."
         ),
-        needs="`groups` (event, reason), `connections` (ended_at, end_reason)",
-        cannot_tell="members that just vanish send none.",
+        needs="`groups` (event, reason), `connections` (ended_at)",
+        cannot_tell="members that just vanish send none, nor those whose connection has no packet any more.",
         example="stories/slow_consumer",
         starts=True,
         settled_at=CLIENT,

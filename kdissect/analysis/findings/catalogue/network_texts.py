@@ -93,7 +93,8 @@ KINDS = {
         rule=(
             "Three connections or more of two clients or more ended with a reset within 1 s, though no client had "
             "closed before an answer came. They are half or more of the connections that these clients had open to "
-            "the broker. The clients came back within 10 s and were served (a second request followed the first), "
+            "the broker. The clients came back within 10 s and were served (a second request followed the first, and "
+            "answers are in the capture), "
             "and no port of these brokers refused a connection 10 s before or after."
         ),
         headline="{connections:#connection} to {brokers:?broker|brokers} {brokers:list} were reset together",
@@ -108,7 +109,8 @@ KINDS = {
             "tables) and at the hosts."
         ),
         needs=(
-            "`connections` (end_reason, started_at, ended_at, exchanges, client_ip, client_id), `exchanges` (abandoned)"
+            "`connections` (end_reason, started_at, ended_at, exchanges, rtt_ms, client_ip, client_id), `exchanges` "
+            "(abandoned)"
         ),
         cannot_tell=(
             "who sent the resets. A device that forgot its connections resets each one at its next packet: one "

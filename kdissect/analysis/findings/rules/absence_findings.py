@@ -18,7 +18,7 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.network_gaps import explained_by_gaps, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
-from kdissect.analysis.findings.rules.broker_findings import PRODUCE, WAITING_APIS, acks_of
+from kdissect.analysis.findings.rules.broker_findings import FETCH, PRODUCE, WAITING_APIS, acks_of
 from kdissect.analysis.findings.rules.reset_findings import split_strokes
 from kdissect.analysis.findings.rules.silence_findings import (
     OF_SILENCES,
@@ -76,6 +76,8 @@ EDGE_MS = 300.0
 """Left out at both ends of a silence when looking for what the broker itself sent meanwhile."""
 BEFORE_MS = 10_000.0
 """How far back a broker's own fetches show that they are in the capture at all (replica.fetch.wait.max.ms is 500)."""
+FOR_EVER = 10**15
+"""Microseconds: longer than any capture."""
 REPLICATED_APIS = (8, 22, 24, 25, 26, 28, 42, 47)
 """APIs whose answers wait until followers have what they wrote: OffsetCommit, InitProducerId, AddPartitionsToTxn,
 AddOffsetsToTxn, EndTxn, TxnOffsetCommit, DeleteGroups, OffsetDelete."""
@@ -121,12 +123,12 @@ def stalls(tables: ev.Tables) -> list[Stall]:
 
 
 def _agreed(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
-    """How long a broker may keep each request, in microseconds: max_wait_ms of a Fetch, else nothing."""
+    """How long a broker may keep each request, in microseconds: max_wait_ms of a Fetch, for ever where it was cut off,
+    else nothing."""
     fetches = ev.get(tables, "fetches")
-    if not fetches.num_rows:
-        return np.zeros(exchanges.num_rows, np.int64)
-    waits = np.append(np.maximum(ints(fetches, "max_wait_ms", 0), 0) * MILLI, 0)
-    return waits[locate(exchange_keys(exchanges["exchange_id"]), exchange_keys(fetches["exchange_id"]))]
+    waits = np.append(np.maximum(ints(fetches, "max_wait_ms", FOR_EVER // MILLI), 0) * MILLI, FOR_EVER)
+    found = waits[locate(exchange_keys(exchanges["exchange_id"]), exchange_keys(fetches["exchange_id"]))]
+    return np.where(ints(exchanges, "api_key") == FETCH, found, 0)
 
 
 def _as_long_as_a_stall(exchanges: pa.Table, limits: Limits) -> Any:

@@ -22,6 +22,7 @@ from kdissect.analysis.findings.network_gaps import (
 )
 from kdissect.analysis.findings.rules.window_findings import on_closed_windows
 from kdissect.analysis.grouping import group
+from kdissect.analysis.holds.throttle_windows import Muted, throttle_windows
 from kdissect.arrays.arrow import MILLI, Flags, Int64s, ints, reals, times
 
 MOST_OF_TIME = 0.6
@@ -42,11 +43,12 @@ SLOWER = 2.0
 host, is no topic's."""
 
 
-@finder(exchanges=row_filters.slow, produces=row_filters.slow, connections=EVERY_ROW)
+@finder(exchanges=(row_filters.slow, row_filters.throttled), produces=row_filters.slow, connections=EVERY_ROW)
 def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Requests of every API that took `limits.slow_ms` and more, but for those that wait by design or were throttled.
 
-    Fetches are judged by what they took beyond the agreed wait.
+    Fetches are judged by what they took beyond the agreed wait. A request for most of whose time a quota muted its
+    connection was throttled, though it was still being sent when that began.
     """
     exchanges = ev.get(tables, "exchanges")
     latency, key = reals(exchanges, "latency_ms"), ints(exchanges, "api_key")
@@ -56,6 +58,10 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     groups = group(exchanges, ["api", "broker"])
     begun = times(exchanges, "request_first_at")
     end = begun + (np.nan_to_num(latency) * MILLI).astype(np.int64)
+    connection = group(exchanges, ["connection_id"]).code
+    windows, _ = throttle_windows(exchanges, connection)
+    muted = Muted(connection[windows.row], windows).within(connection, begun, end)
+    late &= muted < MOST_OF_TIME * (end - begun)
     members = {code: np.flatnonzero(late & (groups.code == code)) for code in np.unique(groups.code[late]).tolist()}
     total = {code: ev.union_ms(begun[mine], end[mine]) for code, mine in members.items()}
     found = []
@@ -75,6 +81,8 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         )  # fmt: skip
         about = _one_client(rows)
         severity = _severity(tables, limits, total[code], broker, about.get("client_id"))
+        if cause == "unknown" and ev.equal(rows, "status", "partial").all():
+            severity = ev.INFO  # a quota may have held them back: what their answers say of it was cut off
         found += ev.finding(
             tables, "slow_requests", severity, "exchanges", condition, values, cause=cause, broker=broker, **about
         )

@@ -13,7 +13,7 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
 
 RESETS = 3
 """Connections in one stroke: two may be the connections of one client that its library gives up together."""
@@ -48,6 +48,7 @@ def reset_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if int(reset.sum()) < RESETS:
         return []
     reset &= np.array([name not in own_end for name in connections["connection_id"].to_pylist()], bool)
+    answered = used & ~np.isnan(reals(connections, "rtt_ms"))  # where answers are in the capture at all
     started, ended = times(connections, "started_at"), times(connections, "ended_at")
     reset &= (started != NULL_TIME) & (ended != NULL_TIME)
     refused = refused_connections(connections)
@@ -59,7 +60,7 @@ def reset_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         begin, end = int(ended[rows[0]]), int(ended[rows[-1]])
         near = (started >= begin - BACK_MS * MILLI) & (started <= end + BACK_MS * MILLI)
         rows = rows[~np.isin(ports[rows], ports[refused & near])]
-        served = used & (exchanges >= BACK_EXCHANGES) & (started >= begin) & (started <= end + BACK_MS * MILLI)
+        served = answered & (exchanges >= BACK_EXCHANGES) & (started >= begin) & (started <= end + BACK_MS * MILLI)
         rows = rows[np.isin(clients[rows], clients[served])]
         open_then = used & (started < begin) & (ended >= begin)
         whole = np.bincount(pairs[open_then], minlength=int(pairs.max()) + 1)
