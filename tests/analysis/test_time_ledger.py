@@ -15,6 +15,8 @@ import pytest
 
 import kdissect
 from kdissect.analysis.budget import BOXES, SUBJECTS, time_budget
+from kdissect.analysis.findings.catalogue import KINDS as CATALOGUE
+from kdissect.analysis.findings.catalogue import error_texts
 from kdissect.analysis.holds.throttle_windows import throttle_windows
 from kdissect.analysis.ledger.interval_sweep import Spans, sweep
 from kdissect.analysis.ledger.time_ledger import KINDS, Ledger, time_ledger
@@ -108,6 +110,8 @@ def check(tables: dict[str, pa.Table]) -> None:
         assert round(row["wall_ms"] * 1000) == sum(boxes.values())
 
 
+UNSETTLED = ("network", "unknown")
+"""Owners of what was on its way, or may have been."""
 STATED = {
     "broker_stalled": (r"answered nothing for ([\d.]+) (ms|s|min)", ("broker",)),
     "throttled_client": (r"(?:times|once|twice), ([\d.]+) (ms|s|min) in all", ("throttled",)),
@@ -115,13 +119,59 @@ STATED = {
     "slow_followers": (r"\(([\d.]+) (ms|s|min) in all", ("replication",)),
     "segments_lost": (r"sent again, ([\d.]+) (ms|s|min) in all", ("network",)),
     "slow_fetches": (r"\(([\d.]+) (ms|s|min) together", ("broker",)),
+    "slow_requests": (r"or more: ([\d.]+) (ms|s|min) together", ("broker", "replication", "transaction", *UNSETTLED)),
+    "network_stall": (r": ([\d.]+) (ms|s|min), complete in frame", ("throttled", "own", "broker", *UNSETTLED)),
+    "network_silent": (r"for ([\d.]+) (ms|s|min) from", ("silent", "gone", *UNSETTLED)),
+    "clients_paused_together": (r"sent nothing for ([\d.]+) (ms|s|min)", ("own", "silent", "idle")),
     "consumer_silent": (r"connection for ([\d.]+) (ms|s|min)", ("own", "silent", "idle")),
     "producer_silent": (r"connection for ([\d.]+) (ms|s|min)", ("own", "silent", "idle")),
 }
 """Findings that state how long somebody had a subject's time, and who it was."""
-OF_SOME = {"client_paused", "segments_lost", "slow_fetches"}
-"""Those that state a part of it: pauses that are long enough, messages that were sent again, fetches that were slow."""
+OF_SOME = {"client_paused", "segments_lost", "slow_fetches", "slow_requests", "network_stall"}
+"""Those that state a part of it: pauses that are long enough, messages that were sent again, those that were slow, the
+slowest one."""
+OF_BROKERS = {"broker_stalled", "slow_fetches"}
+"""Those that state a broker's time; `network_stall` states a connection's, others a client's. Time of `slow_requests`
+is that of the clients that waited: at the broker another one's long poll goes before a request beside it."""
+NOBODYS = {
+    "broker_stopped": "a broker without connections has no time in a capture",
+    "window_closed": "a window is closed while nothing is in flight, too; what waits for it is `network_stall`'s",
+    "connections_reset": "from the first reset to the last",
+    "group_rebalances": "in which a member joined so often",
+    "rebalances": "of members that wait for one another",
+    "member_thrown_out": "without a heartbeat, whatever else the client did",
+    "member_without_partitions": "without partitions, whatever else the client did",
+    "no_leader": "without a Produce or Fetch: its requests for metadata are answered meanwhile",
+    "metadata_in_vain": "without a Produce: its requests for metadata are answered meanwhile",
+    "leader_moved": "in which refusals came",
+    "held_back_by_transaction": "of a partition's stable offset",
+    "transaction_timed_out": "from a producer's last batch to its next request",
+    "commits_stopped": "in which a client fetched on", "commit_per_record": "of a rate", "empty_polling": "of a rate",
+    "tiny_batches": "of a rate", "heartbeat_loop": "between two heartbeats", "short_connections": "a limit",
+    "share_locks_ran_out": "a setting", "round_trip_rose": "a median", "mostly_round_trip": "a median",
+    "slow_topic": "a median", "late_records": "of records", "growing_lag": "of records",
+    "commits_fall_behind": "of records", "clocks_disagree": "between clocks",
+}  # fmt: skip
+"""Findings whose durations are no part of a subject's time, and what they are."""
 MS_OF = {"ms": 1.0, "s": 1000.0, "min": 60_000.0}
+
+
+def _subject(finding: dict[str, Any]) -> tuple[str, str | None]:
+    """The kind and the name of the subject whose time a finding states."""
+    if finding["id"] == "network_stall":
+        return "connection", finding["text"].partition(" on connection ")[2].partition(" ")[0]
+    return ("broker", finding["broker"]) if finding["id"] in OF_BROKERS else ("client", finding["client_id"])
+
+
+def test_every_finding_that_states_a_duration_is_held_against_the_ledger_or_says_of_what_it_is() -> None:
+    stating = {
+        name
+        for name, kind in CATALOGUE.items()
+        for text in ([kind.sentence] if isinstance(kind.sentence, str) else kind.sentence.values())
+        if ":ms}" in text + "".join(kind.parts.values())
+    }
+    assert not STATED.keys() & NOBODYS.keys()
+    assert stating - error_texts.KINDS.keys() == STATED.keys() | NOBODYS.keys()  # errors: from the first to the last
 
 
 def check_findings(tables: dict[str, pa.Table]) -> None:
@@ -133,10 +183,10 @@ def check_findings(tables: dict[str, pa.Table]) -> None:
         if found is None or found[1] is None:
             continue
         stated = float(found[1]) * MS_OF[found[2]]
-        kind = "broker" if finding["id"] in ("broker_stalled", "slow_fetches") else "client"
-        if kind == "broker" and finding["broker"] is None:
-            continue  # one of several brokers, and which is not known
-        subjects = ledger.subjects(kind, [finding["broker" if kind == "broker" else "client_id"]])
+        kind, name = _subject(finding)
+        if name is None and finding["id"] != "slow_requests":
+            continue  # one of several, and which is not known
+        subjects = ledger.subjects(kind, None if name is None else [name])
         if finding["id"] != "throttled_client":  # a quota mutes for longer than the answers that say so
             low, high = (round(finding[at].timestamp() * 1e6) for at in ("first_at", "last_at"))
             subjects.low, subjects.high = np.maximum(subjects.low, low), np.minimum(subjects.high, high)
