@@ -304,7 +304,33 @@ def unheard(copies: int, lost: int = 0, wait: float = 1.1) -> Rows:
     return rows
 
 
-def standing(*begins: float, replication: float | None = 0.0) -> Rows:
+def left(until: float) -> Rows:
+    """A member that leaves its group without a reason. Its connection has packets until so many seconds later, and none
+    that closes it."""
+    rows = [
+        {"exchange_id": f"{1:016x}:{n}", "at": START + round(at * SECOND), "group_id": "g", "member_id": "m",
+         "client_id": "c", "protocol": "classic", "event": event, "error_code": 0}
+        for n, (at, event) in enumerate(((0.0, "join"), (10.0, "leave")))
+    ]  # fmt: skip
+    others = connection(2, 0.0, 60.0, client_id="d")
+    return {"groups": rows, "connections": [connection(1, 0.0, 10.0 + until, client_id="c"), others]}
+
+
+def behind_a_quota(throttle: float) -> Rows:
+    """A Produce request that took 2 s. The answer before it muted its connection for so many ms at its begin."""
+    first = exchange(0, 0.0, api_key=0, api="Produce", latency_ms=1.0, throttle_ms=throttle)
+    later = START + 2 * SECOND
+    second = exchange(1, 0.0, api_key=0, api="Produce", latency_ms=2000.0, response_first_at=later, throttle_ms=0.0)
+    return {"exchanges": [first, second], "connections": [connection(1, 0.0, 60.0)]}
+
+
+def late_answer(status: str) -> Rows:
+    """A request that took 11 s, of whose answer all is there or but the beginning."""
+    one = exchange(0, 0.0, api_key=3, api="Metadata", latency_ms=11_000.0, status=status)
+    return {"exchanges": [one], "connections": [connection(1, 0.0, 60.0)]}
+
+
+def standing(*begins: float, replication: float | None = 0.0, **more: Any) -> Rows:
     """A broker that answers two producers' requests at once, but nothing for 2 s from each of these instants on. It
     acknowledges what it gets meanwhile. `replication`: for how many ms requests are known to wait for followers."""
     exchanges, produces = [], []
@@ -315,9 +341,10 @@ def standing(*begins: float, replication: float | None = 0.0) -> Rows:
             name, took = f"{n:016x}:{k}", 1000 * (answered - asked)
             at, until = (START + round(moment * SECOND) for moment in (asked, answered))
             exchanges.append(
-                exchange(k, asked, exchange_id=name, connection_id=name[:16], client_id=f"p{n}", api_key=0,
-                         api="Produce", request_last_at=at, response_first_at=until, latency_ms=took,
-                         network_ms=0.1, network_kind="ack", broker_ms=took, replication_ms=replication)
+                exchange(k, asked, exchange_id=name, connection_id=name[:16], client_id=f"p{n}",
+                         request_last_at=at, response_first_at=until, latency_ms=took, network_ms=0.1,
+                         network_kind="ack", broker_ms=took, replication_ms=replication,
+                         **{"api_key": 0, "api": "Produce", **more})
             )  # fmt: skip
             produces.append({
                 "exchange_id": name, "connection_id": name[:16], "broker": "1", "client_id": f"p{n}", "acks": -1,
@@ -486,14 +513,18 @@ def connection(n: int, begin: float, end: float, **more: Any) -> dict[str, Any]:
 
 def reset_connections(
     count: int = 3, owners: str = "ab", apart: float = 0.1, back: float = 1.0, answered: int = 2, stay: int = 0,
-    refused: float | None = None, own_end: bool = False,
+    refused: float | None = None, own_end: bool = False, trip: float | None = 1.0,
 ) -> Rows:  # fmt: skip
     """Connections of `owners` that are reset from second 10 on, `apart` seconds from one another. Their clients are
-    `back` so many seconds later and send `answered` requests; `stay` more connections of client a stay open."""
+    `back` so many seconds later and send `answered` requests, whose round trip is `trip` (None: no answer is in the
+    capture); `stay` more connections of client a stay open."""
     rows = [
         connection(n, 0.0, 10.0 + n * apart, client_id=owners[n % len(owners)], end_reason="rst") for n in range(count)
     ]
-    rows += [connection(20 + n, 10 + back, 60, client_id=name, exchanges=answered) for n, name in enumerate(owners)]
+    rows += [
+        connection(20 + n, 10 + back, 60, client_id=name, exchanges=answered, rtt_ms=trip)
+        for n, name in enumerate(owners)
+    ]
     rows += [connection(30 + n, 0, 60) for n in range(stay)]
     if refused is not None:
         rows.append(connection(40, refused, refused, client_id=None, is_kafka=False, exchanges=0, bytes=0, rtt_ms=None,
@@ -798,7 +829,13 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("connections_reset", "medium", reset_connections,
      [lambda: reset_connections(count=2), lambda: reset_connections(owners="a"), lambda: reset_connections(apart=0.6),
       lambda: reset_connections(back=10.5), lambda: reset_connections(answered=1), lambda: reset_connections(stay=3),
-      lambda: reset_connections(refused=10.5), lambda: reset_connections(own_end=True)]),
+      lambda: reset_connections(refused=10.5), lambda: reset_connections(own_end=True),
+      lambda: reset_connections(trip=None)]),
+    ("member_left", "medium", lambda: left(3.0), [lambda: left(2.9)]),
+    ("broker_stalled", "high", lambda: standing(0.0), [lambda: standing(0.0, api_key=1, api="Fetch")]),
+    ("slow_requests", "info", lambda: behind_a_quota(1100.0), [lambda: behind_a_quota(1300.0)]),
+    ("slow_requests", "medium", lambda: late_answer("ok"), []),
+    ("slow_requests", "info", lambda: late_answer("partial"), []),
     ("window_closed", "medium", lambda: closed_window(1000.0, 2000.0),
      [lambda: closed_window(999.0, 1000.0), lambda: closed_window(1000.0, 2001.0),
       lambda: closed_window(1000.0, 199.0)]),

@@ -17,7 +17,7 @@ import kdissect
 from kdissect.analysis.budget import BOXES, SUBJECTS, time_budget
 from kdissect.analysis.findings.catalogue import KINDS as CATALOGUE
 from kdissect.analysis.findings.catalogue import error_texts
-from kdissect.analysis.holds.throttle_windows import throttle_windows
+from kdissect.analysis.holds.throttle_windows import Answers, throttle_windows
 from kdissect.analysis.ledger.interval_sweep import Spans, sweep
 from kdissect.analysis.ledger.time_ledger import KINDS, Ledger, time_ledger
 from kdissect.analysis.ledger.time_owners import EVIDENCE, LABELS, OWNERS, RANKED
@@ -259,6 +259,25 @@ def test_a_muted_connection_is_throttled_requests_sent_meanwhile_included() -> N
     windows, before = throttle_windows(made("exchanges", rows), np.zeros(2, np.int64))
     assert (windows.row.tolist(), before.tolist()) == ([0], [-1, 0])
     assert (windows.begin - START, windows.end - START) == (10_000, 1_010_000)
+
+
+def test_muted_time_of_a_stretch_counts_only_windows_that_no_answer_contradicts() -> None:
+    """Answers of two connections in two parts: 7 is muted for 100 ms twice, 8 is answered in the middle of its window,
+    which a broker before 2.0 does."""
+    answers = Answers()
+    answers.add(*part([(7, 0, 100), (8, 0, 100), (8, 50, 0), (9, 0, 0)]))
+    answers.add(*part([(7, 200, 100), (7, 400, 0)]))
+    muted = answers.muted()
+    connection = np.array([7, 7, 8, 9])
+    begin, end = np.array([0, 50, 0, 0]) * 1000, np.array([500, 250, 500, 500]) * 1000
+    assert (muted.within(connection, begin, end) / 1000).tolist() == [200, 100, 0, 0]
+    assert Answers().muted().within(connection, begin, end).tolist() == [0] * 4
+
+
+def part(rows: list[tuple[int, int, int]]) -> tuple[Int64s, Int64s, Any]:
+    """Connection, when an answer left (ms) and how long it throttles (ms)."""
+    connection, left, length = np.array(rows).T
+    return connection, left * 1000, length.astype(np.float64)
 
 
 @pytest.mark.parametrize("client", ["aiokafka", "kafka_python", "librdkafka"])
