@@ -52,6 +52,9 @@ END_REASONS = ("open", "fin", "rst", "reused", "idle")
 again without either, given up after a long silence."""
 OPEN, FIN, RST, REUSED, IDLE = range(5)
 
+CLOSERS = ("client", "broker")
+"""Names of `Connections.closed_by`."""
+
 NETWORK_KINDS = ("handshake", "ack", "bound", "proven", "resent", "silence", "both_ends", "timestamps")
 """Names of `Completed.network_kind` and `Connections.rtt_kind`: BY_* of `kdissect.tcp.roundtrip`."""
 
@@ -186,6 +189,8 @@ class Connections:
     start_seen: Flags
     end_reason: Ints
     """int8: index into END_REASONS."""
+    closed_by: Ints
+    """int8: 1 more than the index into CLOSERS, 0 null."""
     is_kafka: Flags
     protocol: Ints
     """int32: index into `protocols`, -1 unknown."""

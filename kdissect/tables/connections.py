@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.completed import END_REASONS, NETWORK_KINDS, NULL_TIME
+from kdissect.kafka.completed import CLOSERS, END_REASONS, NETWORK_KINDS, NULL_TIME
 from kdissect.tables.clients import NEVER, Clients, pick_texts
 from kdissect.tables.declaration.model import MS, PLACES
 from kdissect.tables.identity import ConnectionEnds, Directory, connection_ids, dictionary
@@ -95,6 +95,7 @@ def columns(directory: Directory, clients: Clients, rows: Int64s, sights: Sights
         "ended_at": lambda: instant(_ended(table.started[rows], table.lasted[rows])),
         "start_seen": lambda: flag(table.start_seen[rows]),
         "end_reason": lambda: dictionary(table.end_reason[rows], END_REASONS),
+        "closed_by": lambda: dictionary(table.closed_by[rows] - 1, CLOSERS),
         "is_kafka": lambda: flag(table.is_kafka[rows]),
         "protocol": lambda: dictionary(table.protocol[rows], table.protocols),
         "client_id": lambda: dictionary(client_id, clients.client_id.texts.texts),

@@ -29,6 +29,9 @@ CUT = -2
 AS_NOW = -2
 """Of `Arrival.floor`."""
 
+UNTOLD = -1
+"""Of `Connection.closer`."""
+
 RECENT = 48
 """Packets remembered per direction to recognise a second copy: both copies of a burst arrive interleaved, within it,
 or one burst after the other; the initial window of Linux is 10 segments, and 44 is what offload makes of 64 KiB."""
@@ -394,6 +397,9 @@ class Connection:
     start_seen: int
     end: int
     """An `End`."""
+    closer: int
+    """1 more than the direction that sent the first FIN or RST, 0 none did yet, UNTOLD: another may have come before,
+    which was not captured."""
     client: int
     """The direction that carries requests, -1 unknown."""
     kafka: int

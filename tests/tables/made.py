@@ -115,6 +115,7 @@ def connections(*rows: dict[str, Any], **more: Any) -> Connections:
         "lasted": ints("lasted", S),
         "start_seen": ints("start_seen", True, np.bool_),
         "end_reason": ints("end_reason", 0, np.int8),
+        "closed_by": ints("closed_by", 0, np.int8),
         "is_kafka": ints("is_kafka", True, np.bool_),
         "protocol": ints("protocol", 0, np.int32),
         "tls": ints("tls", -1, np.int32),

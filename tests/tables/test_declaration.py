@@ -7,7 +7,8 @@ from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared, d
 CONTRACT = {
     "connections": "connection_id, capture, client_ip, client_port, broker_ip, broker_port, broker, "
     "started_at, ended_at, "
-    "start_seen, end_reason, is_kafka, protocol, client_id, client_software_name, client_software_version, group_id, "
+    "start_seen, end_reason, closed_by, is_kafka, protocol, client_id, client_software_name, client_software_version, "
+    "group_id, "
     "sasl_mechanism, principal, tls, packets, bytes, retransmitted_bytes, duplicated_packets, out_of_order_packets, "
     "missing_bytes, zero_window_ms, rtt_ms, rtt_min_ms, rtt_max_ms, client_rtt_ms, rtt_kind, lost_segments, "
     "sights, exchanges, problems",

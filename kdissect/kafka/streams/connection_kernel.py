@@ -365,11 +365,23 @@ def _packet(
 
 
 @part
+def _closer(packet: Segment, connection: Connection, direction: Direction) -> Int:
+    """The `closer` of a connection whose first captured FIN or RST this is. A FIN takes a sequence number (RFC 9293,
+    section 3.4): where the packet acknowledges more than the other side was seen to send, that may have been one."""
+    other = opposite(connection, direction)
+    if other.started == 0 or (packet.flags & ACK_FLAG and unwrap(packet.ack, other.next) > other.highest):
+        return tl.UNTOLD
+    return 1 + direction.side
+
+
+@part
 def _endings(M: Words, packet: Segment, connection: Connection, direction: Direction) -> None:
     """FIN and RST, and responses that were held long enough."""
     flags = packet.flags
     if flags & (FIN | RST) and direction.closed_at == tl.NULL:
         direction.closed_at = packet.time
+        if connection.closer == 0:
+            connection.closer = _closer(packet, connection, direction)
     if flags & RST:
         if connection.end == End.OPEN:
             connection.end = End.RST

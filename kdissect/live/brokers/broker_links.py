@@ -4,8 +4,8 @@ Rules.
 
 - A host refuses a connection with RST and ACK, and sequence number 0, because the SYN had no acknowledgement to take a
   number from (RFC 9293, section 3.10.7.1). Only addresses that connections with Kafka go to are looked at.
-- A broker closed a connection when its FIN or RST came before its client's. Ended connections are known for as long as
-  the stream kernels keep them: a minute.
+- A broker closed a connection when it sent the first FIN or RST (`closed_by` of `connections`). Ended connections are
+  known for as long as the stream kernels keep them: a minute.
 - With more connections than the kernels keep at hand, those that rest are not looked at, and nothing is said of what
   is open: see `Dissector.resting`.
 """
@@ -22,7 +22,7 @@ from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kernels.structs import offsets
 from kdissect.live.moment import Links
 from kdissect.net.segment import A_HIGH, A_LOW, ACK_FLAG, B_HIGH, B_LOW, FIN, FLAGS, FLOW, PORTS, RST, SEQ, SYN, TIME
-from kdissect.tcp.layout import NULL, Connection
+from kdissect.tcp.layout import Connection
 
 Words = npt.NDArray[np.int64]
 NUMBER, OPEN, CLOSED_AT, REQUESTS, CLIENT, ANSWERED_AT = range(6)
@@ -46,12 +46,12 @@ def read_links(dissector: Dissector) -> Words:
     rows = rows[(M[rows + _C.number] >= 0) & (M[rows + _C.kafka] == 1) & (M[rows + _C.client] >= 0)]
     client = M[rows + _C.client]
     first, second = (M[rows + side.closed_at] for side in _C.directions)
-    by_client, by_broker = np.where(client == 0, first, second), np.where(client == 0, second, first)
-    broker_first = (by_broker != NULL) & ((by_client == NULL) | (by_broker <= by_client))
+    by_broker = np.where(client == 0, second, first)
+    broker_first = M[rows + _C.closer] == 2 - client
     return np.stack(
         [
             M[rows + _C.number],
-            (by_client == NULL) & (by_broker == NULL),
+            M[rows + _C.closer] == 0,
             np.where(broker_first, by_broker, 0),
             M[rows + _C.request_head] >= 0,
             M[rows + _C.client_id],

@@ -24,6 +24,8 @@ CONNECTIONS = table(
     Column("start_seen", m.FLAG, "The opening SYN was captured; of a connection whose client was not, the broker's."),
     Column("end_reason", m.TEXT, "How it ended: fin, rst, reused (its 4-tuple was used again), idle (given up after "
            "a long silence), open (when the capture ended)."),
+    Column("closed_by", m.TEXT, "Which end sent the first FIN or RST: client, broker; null where none was captured, or "
+           "another one may have come before it that was not."),
     Column("is_kafka", m.FLAG, "Kafka was recognised by content."),
     Column("protocol", m.TEXT, "What it speaks: `kafka`, another protocol's name, or null when unknown."),
     Column("client_id", m.TEXT, "First client id seen in a request header."),
