@@ -20,6 +20,7 @@ import pytest
 import kdissect
 from kdissect.analysis.findings.catalogue import KINDS
 from kdissect.analysis.findings.phrases import clock, duration
+from kdissect.kafka.completed import CLOSERS
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.where import parse
@@ -38,8 +39,8 @@ HEALTHY = (
     "lab/healthy_kafka_python", "lab/healthy_aiokafka", "lab/healthy_librdkafka", "lab/killed_kafka_python",
     "lab/killed_aiokafka", "lab/killed_librdkafka", "lab/closed_kafka_python", "lab/closed_aiokafka",
     "lab/closed_librdkafka", "lab/healthy_franz_go", "lab/healthy_sarama", "lab/healthy_kafkajs", "lab/killed_franz_go",
-    "lab/closed_sarama", "lab/wired_kafkajs_broker", "lab/first_refused_kafka_python", "zoo_sarama_010",
-    "stories/healthy", "stories/kip848", "not_kafka",
+    "lab/closed_sarama", "lab/closed_java", "lab/wired_kafkajs_broker", "lab/first_refused_kafka_python",
+    "zoo_sarama_010", "stories/healthy", "stories/kip848", "not_kafka",
 )  # fmt: skip
 """Recordings without mischief, or with what clients are made for (a process that ends and is started again): clients
 and releases of all eras, each recorded by itself."""
@@ -255,7 +256,7 @@ def _without_names(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Ta
             ):
                 names |= {
                     str(value) for value in pc.unique(table[column].cast(pa.string())).to_pylist()
-                    if value and not str(value).isdigit()
+                    if value and not str(value).isdigit() and value not in CLOSERS
                 }  # fmt: skip
     text = str(one["text"])
     for value in sorted(names, key=len, reverse=True):

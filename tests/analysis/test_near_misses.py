@@ -136,6 +136,15 @@ def on_its_way(rows: Rows, took_s: float) -> Rows:
     return rows | {"exchanges": [long], "connections": [connection(1, -1, 60, client_id="c")]}
 
 
+def unfinished(rows: Rows, begun: float) -> Rows:
+    """An answer to the same client began at a second, and its rest never came."""
+    at = START + round(begun * SECOND)
+    answer = exchange(7, begun - 0.1, api_key=1, api="Fetch", status="partial", latency_ms=None, request_last_at=at,
+                      network_ms=1.0, network_kind="ack", broker_ms=1.0, queued_ms=0.0, response_first_at=at,
+                      request_transfer_ms=0.0)  # fmt: skip
+    return rows | {"exchanges": [answer], "connections": [connection(1, -1, 60, client_id="c")]}
+
+
 def behind_losses(rows: Rows, lost: int) -> Rows:
     """The network between the client's host and the broker's loses segments."""
     ways = [connection(n, -1, 60, client_id="c", packets=1000, lost_segments=lost, retransmitted_bytes=lost * 1000)
@@ -211,9 +220,9 @@ def locks(refused: int) -> Rows:
     return {"share_sessions": [row]}
 
 
-def closed(status: str, api_key: int = 1, reason: str = "fin") -> Rows:
+def closed(status: str, api_key: int = 1, reason: str = "fin", closer: str | None = None) -> Rows:
     connection = {"connection_id": f"{1:016x}", "client_id": "c", "client_ip": "10.0.0.1", "is_kafka": True,
-                  "end_reason": reason, "start_seen": True, "exchanges": 3}  # fmt: skip
+                  "end_reason": reason, "closed_by": closer, "start_seen": True, "exchanges": 3}  # fmt: skip
     lonely = exchange(0, 0.0, api_key=api_key, api="Fetch", status=status, response_first_at=None)
     return {"exchanges": [lonely], "connections": [connection]}
 
@@ -398,10 +407,11 @@ def quiet(
 
 def stopping(
     clients: str = "ab", apart: float = 0.0, back: float | None = None, elsewhere: float = 10.0, stay: int = 0,
-    refused: bool = False, asked: float = 4.0,
+    refused: bool = False, asked: float = 4.0, closers: tuple[str | None, ...] = ("broker", None),
 ) -> Rows:  # fmt: skip
-    """Connections of `clients` to broker 2 that end after 5 s, `apart` seconds one after the other; each client goes on
-    with broker 1 until `elsewhere`. Broker 2 serves a connection again `back` seconds later, or refuses one."""
+    """Connections of `clients` to broker 2 that end after 5 s, `apart` seconds one after the other, closed by `closers`
+    first; each client goes on with broker 1 until `elsewhere`. Broker 2 serves a connection again `back` seconds later,
+    or refuses one."""
     connections: list[dict[str, Any]] = []
     exchanges: list[dict[str, Any]] = []
 
@@ -420,6 +430,7 @@ def stopping(
 
     for n, name in enumerate(clients):
         connect(name, 2, 0.0, 5.0 + n * apart, "fin", asked)
+        connections[-1]["closed_by"] = closers[n % len(closers)]
         connect(name, 1, 0.0, 80.0, "open", elsewhere)
     for _ in range(stay):
         connect("stays", 2, 0.0, 80.0, "open", 4.0)
@@ -722,7 +733,8 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
      [lambda: lags(*FALLING[:-1]), lambda: lags(*BACK), lambda: lags(*OFTEN_BACK), lambda: lags(*FROM_BEFORE),
       lambda: lags(*FALLING, apart=0.4), lambda: lags(*FALLING, throttle=1.0), lambda: lags(*FALLING, late=500.0),
       lambda: lags(*FALLING, stable=1), lambda: owed(lags(*FALLING), 0.5),
-      lambda: on_its_way(lags(*FALLING), 5.0), lambda: behind_losses(lags(*FALLING), 20)]),
+      lambda: on_its_way(lags(*FALLING), 5.0), lambda: behind_losses(lags(*FALLING), 20),
+      lambda: unfinished(lags(*FALLING), 1.0)]),
     ("commits_stopped", "medium", commits_until,
      [lambda: commits_until(last=4), lambda: commits_until(fetched=14.5), lambda: commits_until(step=2.2, fetched=21.5),
       lambda: commits_until(ended=15.0), lambda: commits_until(still=(5.0, 8.0)),
@@ -732,12 +744,14 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("growing_lag", "medium", lambda: owed(lags(*FALLING), 4.0), []),
     ("growing_lag", "medium", lambda: not_come(lags(*FALLING), 3), [lambda: not_come(lags(*FALLING), 4)]),
     ("growing_lag", "medium", lambda: on_its_way(lags(*FALLING), 1.0), []),
+    ("growing_lag", "medium", lambda: unfinished(lags(*FALLING), 4.0), []),
     ("growing_lag", "medium", lambda: behind_losses(lags(*FALLING), 1), []),
     ("growing_lag", "medium", lambda: lags(*FALLING),
      [lambda: lags(*FALLING[:-1]), lambda: lags(*BACK), lambda: lags(*OFTEN_BACK), lambda: lags(*FROM_BEFORE),
       lambda: lags(*FALLING, apart=0.4), lambda: lags(*FALLING, throttle=1.0), lambda: lags(*FALLING, late=500.0),
       lambda: lags(*FALLING, stable=500), lambda: owed(lags(*FALLING), 0.5),
-      lambda: on_its_way(lags(*FALLING), 5.0), lambda: behind_losses(lags(*FALLING), 20)]),
+      lambda: on_its_way(lags(*FALLING), 5.0), lambda: behind_losses(lags(*FALLING), 20),
+      lambda: unfinished(lags(*FALLING), 1.0)]),
     ("batches_written_twice", "medium", twice,
      [lambda: twice(crc=8), lambda: twice(producer=3000), lambda: twice(again="error"), lambda: twice(connection=1),
       lambda: twice(client="d"), lambda: twice(sent=-1.0), lambda: twice(ordinal=100),
@@ -804,7 +818,7 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("broker_stopped", "medium", stopping,
      [lambda: stopping("a"), lambda: stopping("aa"), lambda: stopping(apart=0.3), lambda: stopping(back=1.9),
       lambda: stopping(elsewhere=5.5), lambda: stopping(stay=1), lambda: stopping(refused=True),
-      lambda: stopping(asked=-56.0)]),
+      lambda: stopping(asked=-56.0), lambda: stopping(closers=("broker", "client"))]),
     ("broker_stopped", "medium", lambda: stopping(back=2.1), []),
     ("network_silent", "high", lambda: stopped(1.5, lost=4), [lambda: stopped(1.5, lost=3)]),
     ("network_silent", "high", lambda: unheard(3),
@@ -971,6 +985,16 @@ def test_a_wait_for_followers_that_is_known_leaves_the_rest_to_the_broker(
     assert stall["cause"] == stalled
     (slow,) = (row for row in rows.to_pylist() if row["id"] == "slow_requests")
     assert slow["cause"] == late
+
+
+@pytest.mark.parametrize(("closer", "cause"), [("broker", "security"), ("client", "unknown"), (None, "unknown")])
+def test_a_login_that_ended_is_the_brokers_only_if_it_closed_first(closer: str | None, cause: str) -> None:
+    tables = closed("unanswered", 36, closer=closer)
+    rows = findings({name: made(name, of) for name, of in tables.items()}).findings.to_pylist()
+    (one,) = (row for row in rows if row["id"] == "login_cut_off")
+    assert one["cause"] == cause
+    assert (" closed " in one["headline"]) == (closer == "broker")
+    assert ("The client closed" in one["text"]) == (closer == "client")
 
 
 def test_a_fetch_that_another_broker_answered_late_in_a_gap_is_not_that_brokers() -> None:

@@ -361,6 +361,15 @@ def test_a_lost_answer_is_unknown_until_a_later_request_of_its_connection_was_an
     assert spent(tables_of([lost])) == [("unknown", "no_answer", 10_000)]
 
 
+def test_the_rest_of_an_answer_that_never_came_is_unknown_too() -> None:
+    begun = exchange(0, 0, 10, status="partial", response_last_at=None)
+    assert spent(tables_of([begun, exchange(1, 100, 10)])) == [
+        ("broker", "remainder", 10), ("unknown", "no_answer", 90), ("broker", "remainder", 10),
+        ("idle", "nothing_asked", 9890),
+    ]  # fmt: skip
+    assert spent(tables_of([begun])) == [("broker", "remainder", 10), ("unknown", "no_answer", 9990)]
+
+
 def test_between_connections_a_process_is_gone() -> None:
     tables = tables_of([exchange(0, 0, 10), exchange(0, 5000, 10, B)])
     connections = [

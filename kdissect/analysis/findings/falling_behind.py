@@ -28,8 +28,9 @@ TREND = 0.8
 """Share of the steps between them at which it was further behind than before."""
 OTHERS_SHARE = 0.5
 """Of the time in which a reader fell behind: answers that were late by so much are the reason, broker or network."""
-OTHERS = ("broker", "network", "replication", "throttled")
-"""Owners of a reader's time that are not the reader."""
+OTHERS = ("broker", "network", "replication", "throttled", "unknown")
+"""Owners of a reader's time that are not the reader, or may be others: an answer that began and never ended is one that
+nobody is known to have held."""
 NONE: Int64s = np.empty(0, np.int64)
 
 

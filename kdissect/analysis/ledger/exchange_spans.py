@@ -251,11 +251,11 @@ def _share_records(rows: Rows) -> Flags:
 
 
 def _add_unanswered(parts: _Parts, rows: Rows) -> None:
-    """Adds the time of requests whose parts are unknown: until their answer, until a later request of their connection
-    was answered, or until that ended."""
-    end = times(rows.exchanges, "response_last_at")
-    end = np.where(end == NULL_TIME, rows.answered, end)
+    """Adds the time of requests whose parts are unknown, or whose answer never ended: until their answer, until a later
+    request of their connection was answered, or until that ended."""
     owed = np.isin(rows.status, OWED)
+    end = times(rows.exchanges, "response_last_at")
+    end = np.where((end == NULL_TIME) & ~owed, rows.answered, end)
     end = np.where(owed & (end == NULL_TIME), np.minimum(_next_answers(rows), _or_latest(rows.ended)), end)
     begin = np.where(rows.known, rows.last, rows.asked)
     mine = np.flatnonzero((rows.asked != NULL_TIME) & (end != NULL_TIME) & (~rows.known | (owed & (end > rows.last))))

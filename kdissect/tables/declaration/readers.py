@@ -137,8 +137,8 @@ FINDINGS = reader(
     "max_bytes max_wait_ms isolation_level is_follower is_raft replica_id partitions_with_error",
     fetch_partitions="exchange_id topic partition record_bytes partition_max_bytes last_stable_offset high_watermark "
     "error_code lag",
-    connections="connection_id client_ip client_port client_id broker tls start_seen is_kafka end_reason exchanges "
-    "started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms rtt_min_ms "
+    connections="connection_id client_ip client_port client_id broker tls start_seen is_kafka end_reason closed_by "
+    "exchanges started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms rtt_min_ms "
     "client_rtt_ms rtt_kind protocol packets lost_segments missing_bytes",
     producers="exchange_id sent_at topic topic_id partition producer_id base_sequence last_sequence sequence",
     producer_ids="exchange_id transactional_id transaction_timeout_ms producer_id producer_epoch",

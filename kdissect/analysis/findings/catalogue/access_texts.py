@@ -115,17 +115,31 @@ KINDS = {
     ),
     "login_cut_off": Kind(
         cause="security",
-        rule="The connection ended, and SaslHandshake or SaslAuthenticate had no answer.",
-        headline="broker {broker} closed during a login of client {client}",
-        sentence=(
-            "A connection to broker {broker} ended during a login of [{client}|a client without an id]. "
-            "{requests:#request} ([{apis:list}|unknown]) got no answer[; a reset ended {resets:#connection}]."
+        other_causes=("unknown",),
+        rule=(
+            "The connection ended, and SaslHandshake or SaslAuthenticate had no answer. The cause is known where the "
+            "broker closed every such connection first."
         ),
+        headline={
+            "closed": "broker {broker} closed during a login of client {client}",
+            "ended": "a login of client {client} at broker {broker} got no answer before the end",
+        },
+        sentence={
+            "closed": (
+                "Broker {broker} closed during a login of [{client}|a client without an id]. {requests:#request} "
+                "([{apis:list}|unknown]) got no answer[; a reset ended {resets:#connection}]."
+            ),
+            "ended": (
+                "A connection to broker {broker} ended during a login of [{client}|a client without an id]. "
+                "{requests:#request} ([{apis:list}|unknown]) got no answer[; a reset ended {resets:#connection}].[ The "
+                "client closed {own:#connection} first.]"
+            ),
+        },
         advice=(
             "Look at the broker's log: some close the connection instead of saying why "
             "(connection.failed.authentication.delay.ms)."
         ),
-        needs="`exchanges` (status), `connections` (end_reason)",
+        needs="`exchanges` (status), `connections` (end_reason, closed_by)",
         cannot_tell="why.",
         example="rules/login",
     ),

@@ -66,9 +66,9 @@ KINDS = {
     "broker_stopped": Kind(
         cause="broker",
         rule=(
-            "All connections to a broker's port, of two clients or more, ended within 200 ms. One of them had been "
-            "used within a minute. Each of the clients sent requests to another port a second later and more, and "
-            "no one was served at this port for 2 s or more."
+            "All connections to a broker's port, of two clients or more, ended within 200 ms, none of them closed by "
+            "its client first. One of them had been used within a minute. Each of the clients sent requests to "
+            "another port a second later and more, and no one was served at this port for 2 s or more."
         ),
         headline="broker {brokers:list} went away[ for {away:ms}]",
         sentence=(
@@ -79,8 +79,8 @@ KINDS = {
         ),
         advice="See in that broker's log whether it was stopped, was killed, or shut itself down.",
         needs=(
-            "`connections` (broker_ip, broker_port, started_at, ended_at, end_reason, exchanges), `exchanges` "
-            "(request_first_at)"
+            "`connections` (broker_ip, broker_port, started_at, ended_at, end_reason, closed_by, exchanges), "
+            "`exchanges` (request_first_at)"
         ),
         cannot_tell=(
             "whether the process or its host ended, and a broker that one client alone was connected to. A port "

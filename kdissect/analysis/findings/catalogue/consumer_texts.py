@@ -72,7 +72,7 @@ KINDS = {
         headline="clients {clients:list} at {host} stood still for {took:ms}",
         sentence=(
             "Clients {clients:list} at {host} sent nothing for {took:ms} from {first:clock} on and went on "
-            "together at {back:clock}. No answer was due to them. Their process or host stood still (garbage "
+            "together at {back:clock}. No answer was due to them by then. Their process or host stood still (garbage "
             "collection, suspended, no CPU)."
         ),
         advice=("Look at that host and process at that moment: garbage collection log, CPU limits, suspension, swap."),
@@ -159,7 +159,7 @@ KINDS = {
             "in records doubled over all. Where it asks for one partition too rarely, its answers for all "
             "partitions of the topic count. A record counts from when an answer to anybody showed that it was there. "
             "Behind open transactions a reader of committed records is not late. Clients that were throttled "
-            "meanwhile are left alone. So are those whose time was brokers' or the network's for half of it, those on "
+            "meanwhile are left alone. So are those whose time was others' or unknown for half of it, those on "
             "hosts that the network loses packets to, and those whom answers may not have reached for half of it: "
             "segments were sent again as often as TCP's timers do in so long."
         ),
@@ -210,7 +210,7 @@ KINDS = {
             "four of five of its commits since this was last 1 s or less it had grown, at three at least, and the lag "
             "in records doubled over all. A record counts from when an answer to anybody showed that it was there. "
             "Partitions in which open transactions held readers back are left alone, and clients that were throttled "
-            "meanwhile. So are those whose time was brokers' or the network's for half of it, those on "
+            "meanwhile. So are those whose time was others' or unknown for half of it, those on "
             "hosts that the network loses packets to, and those whom answers may not have reached for half of it: "
             "segments were sent again as often as TCP's timers do in so long."
         ),

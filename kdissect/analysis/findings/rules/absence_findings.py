@@ -358,8 +358,8 @@ def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers all of whose connections ended at one instant, and that served no client for a while, though their
     clients went on with other brokers.
 
-    Clients that stop by themselves do not go on elsewhere, and a device that cuts connections leaves a broker that
-    serves the next ones. Ports that refused a connection meanwhile are left to `connections_refused`.
+    Clients that stop by themselves do not go on elsewhere, or close first; a device that cuts connections leaves a
+    broker that serves the next ones. Ports that refused a connection meanwhile are left to `connections_refused`.
     """
     connections = ev.get(tables, "connections")
     used = (ints(connections, "is_kafka", 0) > 0) & (ints(connections, "exchanges", 0) > 0)
@@ -368,6 +368,7 @@ def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     over = used & (ev.equal(connections, "end_reason", "fin") | ev.equal(connections, "end_reason", "rst"))
     if not over.any():
         return []
+    by_client = ev.equal(connections, "closed_by", "client")
     refused = refused_connections(connections)
     last_use = _last_use(ev.get(tables, "exchanges"), connections)
     end_of_capture = int(ended.max())
@@ -378,7 +379,7 @@ def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         at_port = ports == port
         for rows in split_strokes(np.flatnonzero(over & at_port), ended, STROKE_MS):
             begin, end = int(ended[rows[0]]), int(ended[rows[-1]])
-            if len(np.unique(clients[rows])) < CLIENTS:
+            if len(np.unique(clients[rows])) < CLIENTS or by_client[rows].any():
                 continue
             open_then = used & at_port & (started < begin) & (ended >= begin)
             back = started[at_port & used & (started > begin)]

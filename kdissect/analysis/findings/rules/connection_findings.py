@@ -482,8 +482,10 @@ def cut_off(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     given = set(pc.unique(late.cast(pa.string())).to_pylist())
     some = connections.filter(pc.is_in(connections["connection_id"].cast(pa.string()), pa.array(ids, pa.string())))
     ended = dict(zip(some["connection_id"].to_pylist(), some["end_reason"].to_pylist(), strict=True))
+    closer = dict(zip(some["connection_id"].to_pylist(), some["closed_by"].to_pylist(), strict=True))
     reason = np.array([None if name in given else ended.get(name) for name in ids], object)
     reset, over = (reason == "rst")[owners.code], ((reason == "fin") | (reason == "rst"))[owners.code]
+    by = np.array([closer.get(name) for name in ids], object)[owners.code]
     login = np.isin(ints(exchanges, "api_key"), LOGINS)
     found = []
     groups = group(exchanges, ["client_id", "broker"])
@@ -500,6 +502,7 @@ def cut_off(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             values = {
                 "requests": len(mine), "apis": apis, "connections": names,
                 "resets": len(np.unique(owners.code[mine[reset[mine]]])) or None,
+                "own": len(np.unique(owners.code[mine[by[mine] == "client"]])) or None,
             }  # fmt: skip
             if len(names) > MOST_NAMED:
                 names, which = [], ev.both(ev.equals("client_id", client), ev.equals("broker", broker))
@@ -509,7 +512,12 @@ def cut_off(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
                 )
             named = f"({ev.among('api', apis)}{' or api is null' if rows['api'].null_count else ''})" if apis else ""
             condition = ev.both(which, "status = 'unanswered'", named)
-            found += ev.finding(tables, kind, severity, "exchanges", condition, values, client_id=client, broker=broker)
+            about: dict[str, Any] = {"client_id": client, "broker": broker}
+            if kind == "login_cut_off" and (by[mine] == "broker").all():
+                about["case"] = "closed"
+            elif kind == "login_cut_off":
+                about |= {"case": "ended", "cause": "unknown"}
+            found += ev.finding(tables, kind, severity, "exchanges", condition, values, **about)
     return found
 
 

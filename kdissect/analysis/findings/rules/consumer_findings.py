@@ -300,7 +300,12 @@ def _with_lag(partitions: pa.Table, limits: Limits) -> Any:
     return pc.is_valid(partitions["lag"])
 
 
-@finder(fetch_partitions=_with_lag, fetches=EVERY_ROW, exchanges=row_filters.slow, connections=EVERY_ROW)
+@finder(
+    fetch_partitions=_with_lag,
+    fetches=EVERY_ROW,
+    exchanges=(row_filters.slow, row_filters.of_status("partial")),
+    connections=EVERY_ROW,
+)
 def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Consumers whose fetches fall behind the end of a partition's log, by time."""
     partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
@@ -327,7 +332,7 @@ def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     offset_commits=EVERY_ROW,
     fetches=EVERY_ROW,
     fetch_partitions=_with_lag,
-    exchanges=row_filters.slow,
+    exchanges=(row_filters.slow, row_filters.of_status("partial")),
     connections=EVERY_ROW,
 )
 def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:

@@ -150,11 +150,8 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         host, clients = hosts.get(first.client), sorted({one.client for one in together})
         if host is None:
             continue
-        begin, back, end = (
-            min(one.begin for one in together),
-            min(one.end for one in together),
-            max(one.end for one in together),
-        )
+        begin, since = min(one.begin for one in together), max(one.asked for one in together)
+        back, end = min(one.end for one in together), max(one.end for one in together)
         edges = sorted({instant for one in together for instant in (one.asked, one.end)})
         condition = ev.both(
             ev.among("client_id", clients), f"request_first_at in ({', '.join(map(ev.instant, edges))})"
@@ -167,7 +164,7 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if unacknowledged >= GONE_CONNECTIONS:
             found += ev.finding(
                 tables, "network_silent", ev.HIGH, "exchanges", condition, values | {"connections": unacknowledged},
-                case="host", first_at=begin, last_at=back,
+                case="host", first_at=since, last_at=back,
             )  # fmt: skip
         elif (
             len(clients) > 1
@@ -177,9 +174,9 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             and _others_went_on(exchanges, clients, begin, back)
             and all(_stayed(connections, client, begin, back) for client in clients)
         ):
-            values |= {"took": (back - begin) / MILLI, "back": back}
+            values |= {"took": (back - since) / MILLI, "back": back}
             found += ev.finding(
-                tables, "clients_paused_together", ev.MEDIUM, "exchanges", condition, values, first_at=begin,
+                tables, "clients_paused_together", ev.MEDIUM, "exchanges", condition, values, first_at=since,
                 last_at=end,
             )  # fmt: skip
     return found
