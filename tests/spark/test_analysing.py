@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.analysis.findings import FINDERS, OF_REQUESTS, FoundInCluster
+from kdissect.analysis.findings import OF_REQUESTS, FoundInCluster
 from kdissect.spark.cells.table_cells import Cell, cell, rows
 from kdissect.spark.stages import analysing
 from kdissect.spark.stages.analysing import ALWAYS, EVIDENCE, deal_evidence, find_findings, searched
@@ -68,7 +68,7 @@ def test_rows_of_spans(monkeypatch: pytest.MonkeyPatch) -> None:
         list(find_findings(dealt, plan, names_of(), None, {None: cuts}))
     assert [tables["produces"][TIME_KEY].to_pylist() for tables, _ in seen] == [[3], [5], [7], [3, 5, 7]]
     assert [tables["share_sessions"].num_rows for tables, _ in seen if "share_sessions" in tables] == [1, 1]
-    assert [by for _, by in seen] == [FINDERS, OF_REQUESTS, OF_REQUESTS, FINDERS]
+    assert [by for _, by in seen] == [None, OF_REQUESTS, OF_REQUESTS, None]
 
 
 def test_the_worst_span_tells(captures: Path, simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:

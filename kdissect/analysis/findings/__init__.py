@@ -114,13 +114,14 @@ class FoundInCluster(NamedTuple):
 
 
 def find_in_cluster(
-    tables: Tables, cluster: str | None, alone: bool, given: Limits = LIMITS, by: Sequence[Finder] = FINDERS
+    tables: Tables, cluster: str | None, alone: bool, given: Limits = LIMITS, by: Sequence[Finder] | None = None
 ) -> FoundInCluster:
-    """The findings in the tables of one cluster. `alone`: no others have rows. `by`: these finders look."""
+    """The findings in the tables of one cluster. `alone`: no others have rows. `by`: these finders look;
+    all, if none are given."""
     found: list[Finding] = []
     failed: list[dict[str, str]] = []
     seen = Seen(tables, given)
-    for finder in by:
+    for finder in FINDERS if by is None else by:
         try:
             found += [_of_cluster(one, cluster, alone) for one in seen.find(finder)]
         except (KdissectError, MemoryError):

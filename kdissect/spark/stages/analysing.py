@@ -27,7 +27,6 @@ from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.findings import (
-    FINDERS,
     OF_REQUESTS,
     FoundInCluster,
     find_in_cluster,
@@ -378,7 +377,7 @@ def find_findings(
         tables["producers"] = _producers(parts, names)
         for name, table in learned.items():
             tables[name] = table if alone else apart[name].get(cluster, table.slice(0, 0))
-        by = OF_REQUESTS if span else FINDERS
+        by = OF_REQUESTS if span else None
         made = find_in_cluster(tables, cluster, alone, limits(plan.settings.slow), by)
         yield rows([note(FOUND_THERE, (cluster, span, made, get(tables, "connections").select(list(COLUMNS))))])
 
