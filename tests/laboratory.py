@@ -146,6 +146,20 @@ def judge(cause: str, rows: list[Row], span: tuple[datetime, datetime] | None) -
     return verdict, bool(others)
 
 
+def certainties(one: Judged) -> Counter[tuple[str, bool]]:
+    """How many findings above info of a recording are `sure` or `likely` of a cause, and whether the recording has it,
+    or the finding belongs to an incident of such a cause."""
+    expected = EXPECTED[one.cell.cause]
+    causes = {name for wanted in expected.get("want", ()) for name in wanted["cause"].split("|")}
+    causes |= set(expected.get("also", ()))
+    incidents = {row["incident"] for row in one.findings if row["cause"] in causes} - {None}
+    return Counter(
+        (row["certainty"], row["cause"] in causes or row["incident"] in incidents)
+        for row in one.findings
+        if row["severity"] != "info" and row["certainty"] is not None
+    )
+
+
 def judged(folder: Path, half: str | None, causes: list[str]) -> Iterator[Judged]:
     """Each recording of a folder, of one half and of these causes where they are given."""
     for cell in cells(folder):
@@ -195,6 +209,12 @@ def main() -> None:
         print(f"{cause:<18} {figures([one for one in every if one.cell.cause == cause])}")
     for half in "AB":
         print(f"half {half}             {figures([one for one in every if one.half == half])}")
+    for half in "AB":
+        told: Counter[tuple[str, bool]] = sum((certainties(one) for one in every if one.half == half), Counter())
+        print(f"half {half}             " + ", ".join(
+            f"{certainty}: {told[certainty, True]} of {told[certainty, True] + told[certainty, False]} right"
+            for certainty in ("sure", "likely")
+        ))  # fmt: skip
 
 
 if __name__ == "__main__":

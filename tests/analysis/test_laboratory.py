@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
-from tests.laboratory import EXPECTED, LIBRARIES, Cell, cells, half_of, judge, judged, mischief
+from tests.laboratory import EXPECTED, LIBRARIES, Cell, Judged, cells, certainties, half_of, judge, judged, mischief
 
 LAB = ROOT / "captures" / "lab"
 AT = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -50,6 +50,15 @@ def test_another_cause_is_wrong_outside_of_the_right_incident() -> None:
     assert judge("stuck", [right, row("broker", incident=2)], None) == ("named", True)
     assert judge("stuck", [right, row("broker", incident=1)], None) == ("named", False)
     assert judge("stuck", [row("broker", "low")], None) == ("unsaid", False)
+
+
+def test_a_sure_finding_is_right_if_its_recording_has_that_cause() -> None:
+    rows = [
+        row("network", "low", incident=1) | {"certainty": "sure"}, row("client", incident=1) | {"certainty": "likely"},
+        row("client", incident=2) | {"certainty": "likely"}, row("client", "info", incident=3) | {"certainty": "sure"},
+    ]  # fmt: skip
+    one = Judged(Cell(Path("x"), "loss", "java", "broker", ()), "A", "named", False, rows)
+    assert certainties(one) == {("sure", True): 1, ("likely", True): 1, ("likely", False): 1}
 
 
 def test_what_lies_before_the_mischief_does_not_name_it() -> None:
