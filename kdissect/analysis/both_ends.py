@@ -390,7 +390,7 @@ def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
     return slope, float(np.mean(np.abs(rest - np.median(rest))))
 
 
-def _offsets_table(found: list[_Clocks], connections: Ends, conn: Int64s, up: Int64s, down: Int64s) -> pa.Table:
+def _offsets_table(measured: list[_Clocks], connections: Ends, conn: Int64s, up: Int64s, down: Int64s) -> pa.Table:
     """The table `clock_offsets`; `conn`, `up` and `down` of all exchanges that were measured."""
     made = [
         (
@@ -399,7 +399,7 @@ def _offsets_table(found: list[_Clocks], connections: Ends, conn: Int64s, up: In
             float(np.median(up[one.rows])) / 1e6, float(np.median(down[one.rows])) / 1e6,
             f"{connections.places[one.first].capture}{SEPARATOR}",
         )
-        for one in found
+        for one in measured
     ]  # fmt: skip
     return pa.Table.from_pylist([dict(zip(OFFSETS, row, strict=True)) for row in made], SCHEMAS["clock_offsets"])
 

@@ -118,7 +118,7 @@ class Stages:
 
     def feed(
         self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK,
-        aside: Sequence[NamedFetches] = (), last: bool = False,
+        direct_fetches: Sequence[NamedFetches] = (), last: bool = False,
     ) -> Tables:  # fmt: skip
         """Rows of a block, and what is settled by them, as `Stage.feed`."""
         messages = messages or {}
@@ -140,11 +140,15 @@ class Stages:
             if own is None:
                 mine = {name: table.slice(0, 0) for name, table in tables.items()}
             elif of is None:
-                mine, given, fetches = {**tables, **own}, dict(messages), list(aside) if cluster == only else []
+                mine, given, fetches = (
+                    {**tables, **own},
+                    dict(messages),
+                    list(direct_fetches) if cluster == only else [],
+                )
             else:
                 mine = {**own, **{name: of.rows(cluster, tables[name]) for name in tables if name not in own}}
                 given = {kind: of.rows(cluster, table) for kind, table in messages.items()}
-                fetches = [of.fetches(cluster, named) for named in aside]
+                fetches = [of.fetches(cluster, named) for named in direct_fetches]
             made.append(self._of(cluster, self._stage(cluster).feed(mine, given, watermark, fetches, last)))
         return _together(made)
 

@@ -106,23 +106,23 @@ def _mix(high: Scalar, n: Scalar) -> Scalar:
 
 
 @kernel("const i8[:] const i8[:] const i8[:] const i8[:] i8[:] i8[:]")
-def _locate(high: Int64s, n: Int64s, among_high: Int64s, among_n: Int64s, table: Int64s, found: Int64s) -> None:
+def _locate(high: Int64s, n: Int64s, among_high: Int64s, among_n: Int64s, table: Int64s, places: Int64s) -> None:
     """Row of each key in the other list, -1 where it is not there. Runs and lists in the same order cost no lookup."""
     mask = len(table) - 1
     built = False
     guess: Scalar = np.int64(0)
     for i in range(len(high)):
         if i > 0 and high[i] == high[i - 1] and n[i] == n[i - 1]:
-            found[i] = found[i - 1]
+            places[i] = places[i - 1]
             continue
-        found[i] = -1
+        places[i] = -1
         for step in range(4):
             at = guess + step
             if at < len(among_high) and among_high[at] == high[i] and among_n[at] == n[i]:
-                found[i] = at
+                places[i] = at
                 guess = at + 1
                 break
-        if found[i] >= 0:
+        if places[i] >= 0:
             continue
         if not built:
             built = True
@@ -135,7 +135,7 @@ def _locate(high: Int64s, n: Int64s, among_high: Int64s, among_n: Int64s, table:
         while table[place] >= 0:
             row = table[place]
             if among_high[row] == high[i] and among_n[row] == n[i]:
-                found[i] = row
+                places[i] = row
                 guess = row + 1
                 break
             place = (place + 1) & mask

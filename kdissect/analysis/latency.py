@@ -89,21 +89,22 @@ def checked(by: Sequence[str], every: float | None = None) -> list[str]:
     return grouped_by("latencies", DIMENSIONS, by, every)
 
 
-def grouped_by(what: str, dimensions: Mapping[str, str], by: Sequence[str], every: float | None) -> list[str]:
-    """The columns to group `what` by. Raises UsageError for an unknown dimension, or buckets of no length."""
+def grouped_by(subject: str, dimensions: Mapping[str, str], by: Sequence[str], every: float | None) -> list[str]:
+    """The columns to group `subject` by. Raises UsageError for an unknown dimension, or buckets of no length."""
     unknown = [name for name in by if name not in dimensions]
     if unknown:
         meant = near(unknown[0], list(dimensions))
-        raise UsageError(f"cannot group {what} by {unknown[0]!r}{meant}; choose from: {', '.join(dimensions)}")
+        raise UsageError(f"cannot group {subject} by {unknown[0]!r}{meant}; choose from: {', '.join(dimensions)}")
     if every is not None and not every > 0:
         raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
     return [dimensions[name] for name in dict.fromkeys(by)]
 
 
-def with_buckets(table: pa.Table, begun: Int64s, every: float) -> pa.Table:
-    """The table with `at`, the begin of each row's bucket of so many seconds. `begun`: microseconds since the epoch."""
+def with_buckets(table: pa.Table, starts: Int64s, every: float) -> pa.Table:
+    """The table with `at`, the begin of each row's bucket of so many seconds. `starts`: microseconds since the
+    epoch."""
     width = max(1, round(every * SECOND))
-    return with_columns(table, {"at": pa.array(np.where(begun == NULL_TIME, NULL_TIME, begun // width * width))})
+    return with_columns(table, {"at": pa.array(np.where(starts == NULL_TIME, NULL_TIME, starts // width * width))})
 
 
 def group_keys(groups: Groups, columns: Sequence[str]) -> dict[str, pa.Array]:

@@ -96,9 +96,9 @@ class LatencyCounts:
         found: Int64s = np.array(codes, np.int64)[local]
         return found
 
-    def _count(self, which: Int64s, values: Float64s) -> None:
+    def _count(self, row_groups: Int64s, values: Float64s) -> None:
         bucket = np.log(np.maximum(values, SMALLEST_MS) / SMALLEST_MS) / np.log(RATIO)
-        fresh = which * BUCKETS + np.minimum(bucket, BUCKETS - 1).astype(np.int64)
+        fresh = row_groups * BUCKETS + np.minimum(bucket, BUCKETS - 1).astype(np.int64)
         fresh, counts = np.unique(fresh, return_counts=True)
         keys = np.concatenate([self._buckets, fresh])
         self._buckets, place = np.unique(keys, return_inverse=True)

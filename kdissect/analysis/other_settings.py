@@ -41,7 +41,7 @@ BATCHING = pa.schema(
     "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] i8[:] i8[:] i8[:]"
 )
 def _polled(
-    edges: Int64s, asked: Int64s, answered: Int64s, size: Int64s, wait: Int64s, least: Int64s, way: Int64s,
+    edges: Int64s, sent_at: Int64s, answered: Int64s, size: Int64s, wait: Int64s, least: Int64s, way: Int64s,
     turn: Int64s, fetches: Int64s, empty: Int64s, later: Int64s,
 ) -> None:  # fmt: skip
     """Replay the fetches of each connection, rows edges[c] to edges[c + 1] in order of their answers; `way` is what an
@@ -52,7 +52,7 @@ def _polled(
         if at == end:
             continue
         until: Scalar = answered[end - 1]
-        now: Scalar = asked[at]
+        now: Scalar = sent_at[at]
         while True:
             first, deadline = now + way[c], now + way[c] + wait[c]
             total: Scalar = np.int64(0)

@@ -214,20 +214,20 @@ class Stage:
 
     def feed(
         self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK,
-        aside: Sequence[NamedFetches] = (), last: bool = False,
+        direct_fetches: Sequence[NamedFetches] = (), last: bool = False,
     ) -> Tables:  # fmt: skip
         """Rows of a block, and what is settled by them; of the `last` block with what `finish` gives.
 
         `tables`: those that `tables` names, rows of one block, resolved; all rows of an exchange together. `watermark`:
         microseconds since the epoch; no later row has its request's last byte or its response's first one before it.
-        `aside`: further fetches, next to those in `tables`, where fetches are `hidden`.
+        `direct_fetches`: further fetches, next to those in `tables`, where fetches are `hidden`.
         """
         self._like = {
             name: table.schema
             for name, table in tables.items()
             if TABLES[name].is_analysed and not isinstance(table, Codes)
         }
-        return self._work(tables, messages or {}, watermark, last=last, aside=aside)
+        return self._work(tables, messages or {}, watermark, last=last, direct_fetches=direct_fetches)
 
     def finish(self) -> Tables:
         """The rows that were held back, and the sessions that are open."""
@@ -236,7 +236,12 @@ class Stage:
         return self._work(none, {}, NO_WATERMARK, last=True)
 
     def _work(
-        self, tables: Tables, messages: Messages, watermark: int, last: bool, aside: Sequence[NamedFetches] = ()
+        self,
+        tables: Tables,
+        messages: Messages,
+        watermark: int,
+        last: bool,
+        direct_fetches: Sequence[NamedFetches] = (),
     ) -> dict[str, pa.Table]:
         from kdissect.analysis.committed_lag import CommitTracker
         from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
@@ -259,7 +264,7 @@ class Stage:
                 self._tracker.learn(sharded_brokers(offered))
             hidden = isinstance(tables["fetches"], Codes)
             kept = None if self._holder is None else self._holder.held_back
-            found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark, aside, kept)
+            found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark, direct_fetches, kept)
             out["fetches"], out["fetch_partitions"] = found.fetches, found.partitions
             out["fetch_sessions"], out["session_partitions"] = found.sessions, found.stays
             watermark = found.watermark
@@ -323,10 +328,10 @@ class Stage:
         return _both(found, self._replicas.finish()) if last else found
 
     def _exchange_holds(
-        self, new: pa.Table, messages: Messages, told: Sequence[pa.Table], last: bool, apart: bool
+        self, new: pa.Table, messages: Messages, held_tables: Sequence[pa.Table], last: bool, apart: bool
     ) -> pa.Table:  # fmt: skip
-        """The exchanges whose hold is known: Fetch and Produce wait for their rows in the tables `told`. `apart`: no
-        rows of `produces` were made of these, see `awaits_rows`."""
+        """The exchanges whose hold is known: Fetch and Produce wait for their rows in the tables `held_tables`.
+        `apart`: no rows of `produces` were made of these, see `awaits_rows`."""
         from kdissect.analysis.exchange_keys import keys_of
         from kdissect.analysis.holds.exchange_holds import (
             exchange_holds,
@@ -349,7 +354,7 @@ class Stage:
                     waits_for = waits_for[0], waits_for[1][:0]
                 new = new.drop_columns([ACKS_KEY])
             queue.append(_Held(new, keys_of(new), codes, waits, waits_for))
-        for where, table in enumerate(told):
+        for where, table in enumerate(held_tables):
             if table.num_rows:
                 keys, (holds, waits) = keys_of(table), told_holds(table)
                 found = at = 0

@@ -29,16 +29,16 @@ def connections_tables(
     directory: Directory,
     clients: Clients,
     names: Sequence[str],
-    wanted: npt.NDArray[np.bool_] | None = None,
+    selected: npt.NDArray[np.bool_] | None = None,
     sights: Sights | None = None,
 ) -> Iterator[pa.Table]:
-    """These columns of all connections of a run, or those `wanted`, in order of (started_at, connection_id), in pieces,
-    at least one. `broker` is not resolved yet. `sights`: connections that several places hold."""
+    """These columns of all connections of a run, or those `selected`, in order of (started_at, connection_id), in
+    pieces, at least one. `broker` is not resolved yet. `sights`: connections that several places hold."""
     table = directory.connections
     size = len(table)
     rows = _in_order(table.started[:size], table.id[:size])
-    if wanted is not None:
-        rows = rows[wanted[rows]]
+    if selected is not None:
+        rows = rows[selected[rows]]
     for first in range(0, max(len(rows), 1), PIECE):
         made = columns(directory, clients, rows[first : first + PIECE].astype(np.int64), sights)
         yield pa.table({name: made[name]() for name in names})

@@ -66,7 +66,7 @@ class Holding:
         self, rows: list[dict[str, Any]], parts: list[dict[str, Any]] = [], *more: Any  # noqa: B006
     ) -> pa.Table:  # fmt: skip
         fetches = made("fetches", rows)
-        found = self._reading.read(fetches, made("fetch_partitions", parts), kept=self._tracker.held_back)
+        found = self._reading.read(fetches, made("fetch_partitions", parts), settled_rows=self._tracker.held_back)
         return self._tracker.feed(found.settled(), fetches, *more)
 
     def finish(self) -> pa.Table:

@@ -57,11 +57,12 @@ def group_writes(sent: Batches, exchanges: Exchanges) -> Writes:
     return found
 
 
-def match_batches(sent: Batches, given: Batches, exchanges: Exchanges) -> tuple[Int64s, Int64s, Int64s]:
-    """Pairs (row of `given`, row of `sent` or -1, BY_OFFSET or BY_CRC or -1): at least one of each row of `given`."""
-    rows, found = _by_offset(sent, given, exchanges)
-    rest = np.setdiff1d(np.arange(len(given.row)), rows)
-    other = _by_bytes(sent, given, exchanges, rest)
+def match_batches(sent: Batches, delivered: Batches, exchanges: Exchanges) -> tuple[Int64s, Int64s, Int64s]:
+    """Pairs (row of `delivered`, row of `sent` or -1, BY_OFFSET or BY_CRC or -1): at least one of each row of
+    `delivered`."""
+    rows, found = _by_offset(sent, delivered, exchanges)
+    rest = np.setdiff1d(np.arange(len(delivered.row)), rows)
+    other = _by_bytes(sent, delivered, exchanges, rest)
     how = np.where(other >= 0, BY_CRC, -1)
     return (
         np.concatenate([rows, rest]),
@@ -70,25 +71,25 @@ def match_batches(sent: Batches, given: Batches, exchanges: Exchanges) -> tuple[
     )
 
 
-def _by_offset(sent: Batches, given: Batches, exchanges: Exchanges) -> tuple[Int64s, Int64s]:
+def _by_offset(sent: Batches, delivered: Batches, exchanges: Exchanges) -> tuple[Int64s, Int64s]:
     known = np.flatnonzero(sent.first >= 0)
     known = known[np.lexsort([exchanges.first[sent.exchange[known]], sent.first[known], sent.place[known]])]
-    if not len(known) or not len(given.row):
+    if not len(known) or not len(delivered.row):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    values = np.unique(np.concatenate([sent.first[known], given.first, given.last]))
+    values = np.unique(np.concatenate([sent.first[known], delivered.first, delivered.last]))
     wide = len(values) + 1
     key = sent.place[known] * wide + np.searchsorted(values, sent.first[known])
-    low = np.searchsorted(key, given.place * wide + np.searchsorted(values, given.first), "left")
-    high = np.searchsorted(key, given.place * wide + np.searchsorted(values, given.last), "right")
+    low = np.searchsorted(key, delivered.place * wide + np.searchsorted(values, delivered.first), "left")
+    high = np.searchsorted(key, delivered.place * wide + np.searchsorted(values, delivered.last), "right")
     before = known[np.maximum(low - 1, 0)]
-    within = (low > 0) & (sent.place[before] == given.place) & (sent.last[before] >= given.first)
+    within = (low > 0) & (sent.place[before] == delivered.place) & (sent.last[before] >= delivered.first)
     low = low - within
     count = np.clip(high - low, 0, MOST_TOGETHER)
     rows = np.repeat(np.arange(len(count)), count)
     at = np.arange(len(rows)) - np.repeat(begins(count)[:-1], count) + np.repeat(low, count)
     found = known[at]
     # Nothing is delivered before it is sent: an offset that was written twice, or a topic that was made anew.
-    late = exchanges.last[given.exchange[rows]] < exchanges.first[sent.exchange[found]]
+    late = exchanges.last[delivered.exchange[rows]] < exchanges.first[sent.exchange[found]]
     rows, found = rows[~late], found[~late]
     # Of several writes at one offset the last one before the answer.
     again = np.zeros(len(rows), np.bool_)
@@ -96,13 +97,13 @@ def _by_offset(sent: Batches, given: Batches, exchanges: Exchanges) -> tuple[Int
     return rows[~again], found[~again]
 
 
-def _by_bytes(sent: Batches, given: Batches, exchanges: Exchanges, rest: Int64s) -> Int64s:
-    """For each of these rows of `given` a row of `sent` whose offset no answer told, -1 for none."""
+def _by_bytes(sent: Batches, delivered: Batches, exchanges: Exchanges, rest: Int64s) -> Int64s:
+    """For each of these rows of `delivered` a row of `sent` whose offset no answer told, -1 for none."""
     found = np.full(len(rest), -1, np.int64)
     lost = np.flatnonzero((sent.first < 0) & ((sent.sequence >= 0) | (sent.crc >= 0)))
     if not len(lost) or not len(rest):
         return found
-    both = [(sent, lost), (given, rest)]
+    both = [(sent, lost), (delivered, rest)]
     named = np.concatenate([part.producer[rows] >= 0 for part, rows in both])
 
     def column(name: str, other: str) -> Int64s:
@@ -116,7 +117,7 @@ def _by_bytes(sent: Batches, given: Batches, exchanges: Exchanges, rest: Int64s)
         column("sequence", "records"), column("records", "records"),
     )  # fmt: skip
     mine, theirs = key[: len(lost)], key[len(lost) :]
-    logged, entry = np.unique(np.stack([theirs, given.first[rest]], axis=1), axis=0, return_inverse=True)
+    logged, entry = np.unique(np.stack([theirs, delivered.first[rest]], axis=1), axis=0, return_inverse=True)
     entry = entry.reshape(-1)
     # The n-th that was sent is the n-th in the log, where there are as many.
     order = np.lexsort([exchanges.first[sent.exchange[lost]], mine])
@@ -131,7 +132,7 @@ def _by_bytes(sent: Batches, given: Batches, exchanges: Exchanges, rest: Int64s)
     choice = np.where(fits, first_of[logged[:, 0]] + rank, -1)
     picked = np.where(choice >= 0, lost[order[np.minimum(choice, len(lost) - 1)]], -1)
     found = picked[entry]
-    early = exchanges.last[given.exchange[rest]] < exchanges.first[sent.exchange[np.maximum(found, 0)]]
+    early = exchanges.last[delivered.exchange[rest]] < exchanges.first[sent.exchange[np.maximum(found, 0)]]
     return np.where((found >= 0) & ~early, found, UNKNOWN)
 
 
@@ -144,10 +145,10 @@ def first_writes(sent: Batches, writes: Writes, matched: Int64s) -> Int64s:
     return np.where(matched < 0, -1, np.where(sent.producer[row] >= 0, writes.first_try[row], matched))
 
 
-def unit_numbers(given: Batches, rows: Int64s, written: Int64s) -> Int64s:
+def unit_numbers(delivered: Batches, rows: Int64s, written: Int64s) -> Int64s:
     """Numbers of the batches that pairs are about: one that was written, else the one of the log."""
     own = written >= 0
     return dense(
-        own.astype(np.int64), np.where(own, written, given.place[rows]), np.where(own, 0, given.first[rows]),
-        np.where(own, 0, given.last[rows]),
+        own.astype(np.int64), np.where(own, written, delivered.place[rows]), np.where(own, 0, delivered.first[rows]),
+        np.where(own, 0, delivered.last[rows]),
     )  # fmt: skip

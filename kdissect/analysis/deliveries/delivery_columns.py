@@ -251,10 +251,10 @@ class Input:
         """The rows about the first `count` exchanges."""
         return self._those(lambda part: part.exchange < count)
 
-    def _those(self, wanted: Callable[[Batches | Positions], Flags]) -> Input:
-        sent, given = self.sent.rows(wanted(self.sent)), self.given.rows(wanted(self.given))
+    def _those(self, condition: Callable[[Batches | Positions], Flags]) -> Input:
+        sent, given = self.sent.rows(condition(self.sent)), self.given.rows(condition(self.given))
         return with_their_exchanges(
-            self.exchanges, sent, given, self.positions.rows(wanted(self.positions)), self.names
+            self.exchanges, sent, given, self.positions.rows(condition(self.positions)), self.names
         )
 
     @staticmethod
@@ -287,18 +287,18 @@ def _behind(parts: Sequence[Rows], ranks: Sequence[Int64s]) -> Rows:
 
 
 def with_their_exchanges(
-    exchanges: Exchanges, sent: Batches, given: Batches, positions: Positions, names: Names
+    exchanges: Exchanges, sent: Batches, batches: Batches, positions: Positions, names: Names
 ) -> Input:
     """These rows with the exchanges that they are of, and no others."""
     used = np.zeros(len(exchanges), np.bool_)
-    for part in (sent, given, positions):
+    for part in (sent, batches, positions):
         used[part.exchange] = True
     if not used.all():
         place = np.cumsum(used) - 1
         exchanges = exchanges.rows(np.flatnonzero(used))
-        for part in (sent, given, positions):
+        for part in (sent, batches, positions):
             part.exchange = place[part.exchange]
-    return Input(exchanges, sent, given, positions, names)
+    return Input(exchanges, sent, batches, positions, names)
 
 
 def dense(*columns: Int64s) -> Int64s:

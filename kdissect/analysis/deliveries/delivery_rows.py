@@ -379,8 +379,8 @@ def _followed(data: Input) -> Flags:
     return found
 
 
-def _ms(microseconds: Int64s, known: Flags) -> pa.Array:
-    return pa.array(microseconds / MILLI, mask=~known)
+def _ms(microseconds: Int64s, is_known: Flags) -> pa.Array:
+    return pa.array(microseconds / MILLI, mask=~is_known)
 
 
 def id_column(exchanges: Exchanges, rows: Int64s) -> pa.Array:

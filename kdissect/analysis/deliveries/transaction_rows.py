@@ -330,8 +330,8 @@ def _text(exchanges: pa.Table, name: str, events: TransactionEvents, rows: Int64
     return column.cast(TEXT)
 
 
-def _ms(microseconds: Int64s, known: Flags) -> pa.Array:
-    return pa.array(np.where(known, microseconds, 0) / MILLI, mask=~known)
+def _ms(microseconds: Int64s, is_known: Flags) -> pa.Array:
+    return pa.array(np.where(is_known, microseconds, 0) / MILLI, mask=~is_known)
 
 
 fills(By.TRANSACTIONS, lambda: {"transactions": SCHEMA.names})

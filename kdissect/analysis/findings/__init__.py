@@ -81,9 +81,9 @@ def of_topics(table: pa.Table, topics: Sequence[str]) -> pa.Table:
     return table.filter(pc.is_in(table["topic"].cast(pa.string()), value_set=pa.array(topics)))
 
 
-def select_evidence(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
+def select_evidence(name: str, table: pa.Table, thresholds: Limits = LIMITS) -> pa.Table:
     """The rows of a table, or of a part of one, that any finder looks at: the same findings come out of them."""
-    return finders.select_evidence(FINDERS, name, table, given)
+    return finders.select_evidence(FINDERS, name, table, thresholds)
 
 
 class Found(NamedTuple):
@@ -95,10 +95,10 @@ class Found(NamedTuple):
     """Rows of `problems` of kind `finder_failed`, one for each finder that raised; the others' findings are there."""
 
 
-def findings(tables: Tables, given: Limits = LIMITS) -> Found:
-    """The findings in these tables; missing ones count as empty. `given`: thresholds that people set."""
+def findings(tables: Tables, thresholds: Limits = LIMITS) -> Found:
+    """The findings in these tables; missing ones count as empty. `thresholds`: thresholds that people set."""
     parts = split_known_clusters(tables)
-    made = [find_in_cluster(part, cluster, len(parts) == 1, given) for cluster, part in parts]
+    made = [find_in_cluster(part, cluster, len(parts) == 1, thresholds) for cluster, part in parts]
     return put_together(
         made, {cluster: get(part, "connections") for cluster, part in parts}, get(tables, "connections")
     )
@@ -114,16 +114,20 @@ class FoundInCluster(NamedTuple):
 
 
 def find_in_cluster(
-    tables: Tables, cluster: str | None, alone: bool, given: Limits = LIMITS, by: Sequence[Finder] | None = None
+    tables: Tables,
+    cluster: str | None,
+    only_cluster: bool,
+    thresholds: Limits = LIMITS,
+    by: Sequence[Finder] | None = None,
 ) -> FoundInCluster:
-    """The findings in the tables of one cluster. `alone`: no others have rows. `by`: these finders look;
+    """The findings in the tables of one cluster. `only_cluster`: no others have rows. `by`: these finders look;
     all, if none are given."""
     found: list[Finding] = []
     failed: list[dict[str, str]] = []
-    seen = Seen(tables, given)
+    seen = Seen(tables, thresholds)
     for finder in FINDERS if by is None else by:
         try:
-            found += [_of_cluster(one, cluster, alone) for one in seen.find(finder)]
+            found += [_of_cluster(one, cluster, only_cluster) for one in seen.find(finder)]
         except (KdissectError, MemoryError):
             raise
         except Exception as error:
@@ -174,19 +178,19 @@ def put_together(parts: Sequence[FoundInCluster], connections: Mapping[str | Non
     return Found(table, pa.Table.from_pylist(failed, SCHEMAS["problems"]))
 
 
-def _of_cluster(one: Finding, cluster: str | None, alone: bool) -> Finding:
+def _of_cluster(finding: Finding, cluster: str | None, only_cluster: bool) -> Finding:
     """A finding with the cluster that its evidence is of. Where other parts of the tables have rows, too, its filter
     names their cluster."""
-    if one.table in WHOLE:
-        return one
-    if alone:
-        return replace(one, cluster=cluster)
-    own = f"({one.filter})" if " or " in one.filter.lower() else one.filter
-    return replace(one, cluster=cluster, filter=both(own, equals(CLUSTER.name, cluster)))
+    if finding.table in WHOLE:
+        return finding
+    if only_cluster:
+        return replace(finding, cluster=cluster)
+    own = f"({finding.filter})" if " or " in finding.filter.lower() else finding.filter
+    return replace(finding, cluster=cluster, filter=both(own, equals(CLUSTER.name, cluster)))
 
 
-def _cell(one: Finding, name: str) -> object:
-    value = getattr(one, name)
+def _cell(finding: Finding, name: str) -> object:
+    value = getattr(finding, name)
     return value[:1].upper() + value[1:] if name == "text" else value
 
 

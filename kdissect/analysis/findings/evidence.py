@@ -150,19 +150,21 @@ def finding(
     return [_write(Finding(kind, severity, "", table, condition, rows.num_rows, first, **about), values or {}, case)]
 
 
-def _write(one: Finding, values: Mapping[str, Any], case: str | None) -> Finding:
+def _write(finding: Finding, values: Mapping[str, Any], case: str | None) -> Finding:
     """The finding with its texts."""
-    kind = KINDS[one.id]
-    lasted = None if one.first_at is None or one.last_at is None else (one.last_at - one.first_at) / MILLI
+    kind = KINDS[finding.id]
+    lasted = (
+        None if finding.first_at is None or finding.last_at is None else (finding.last_at - finding.first_at) / MILLI
+    )
     own = {
-        "client": one.client_id, "broker": one.broker, "group": one.group_id, "topic": one.topic,
-        "partition": one.partition, "transaction": one.transactional_id, "first": one.first_at, "last": one.last_at,
-        "place": one.topic if one.partition is None else f"{one.topic}-{one.partition}", "lasted": lasted,
-        "count": one.count,
+        "client": finding.client_id, "broker": finding.broker, "group": finding.group_id, "topic": finding.topic,
+        "partition": finding.partition, "transaction": finding.transactional_id,
+        "first": finding.first_at, "last": finding.last_at, "lasted": lasted, "count": finding.count,
+        "place": finding.topic if finding.partition is None else f"{finding.topic}-{finding.partition}",
     }  # fmt: skip
     told = {**own, **values}
     return replace(
-        one,
+        finding,
         text=fill(choose(kind.sentence, case), told, kind.parts),
         headline=fill(choose(kind.headline, case), told, kind.parts),
         advice=None if kind.advice is None else choose(kind.advice, case),

@@ -41,12 +41,14 @@ def finder(**rows: RowFilter | Filters) -> Callable[[Callable[[Tables, Limits], 
     """Declares a function as a finder. `rows`: table -> a row filter, several of them (any), or EVERY_ROW. Raises
     DeclarationError for a table but findings read no column of it."""
 
-    def declare(find: Callable[[Tables, Limits], list[Finding]]) -> Finder:
+    def declare(function: Callable[[Tables, Limits], list[Finding]]) -> Finder:
         for table in rows:
             if table not in FINDINGS.tables:
-                raise DeclarationError(f"{find.__name__} looks at table {table!r}, but findings read no column of it")
+                raise DeclarationError(
+                    f"{function.__name__} looks at table {table!r}, but findings read no column of it"
+                )
         filters = {table: one if isinstance(one, tuple) else (one,) for table, one in rows.items()}
-        return Finder(find.__name__, find, filters)
+        return Finder(function.__name__, function, filters)
 
     return declare
 
@@ -76,10 +78,10 @@ class Seen:
             self._selected[key] = get({name: table}, name)
         return self._selected[key]
 
-    def _holds(self, name: str, table: pa.Table, one: RowFilter) -> Any:
-        key = name, one
+    def _holds(self, name: str, table: pa.Table, row_filter: RowFilter) -> Any:
+        key = name, row_filter
         if key not in self._flags:
-            self._flags[key] = _flags(table, one, self._limits)
+            self._flags[key] = _flags(table, row_filter, self._limits)
         return self._flags[key]
 
 
@@ -123,8 +125,8 @@ def _columns(name: str) -> frozenset[str]:
     return frozenset((*FINDINGS.tables[name], *sort_columns(name)))
 
 
-def _flags(table: pa.Table, one: RowFilter, limits: Limits) -> Any:
-    return pc.fill_null(one(table, limits), False)
+def _flags(table: pa.Table, row_filter: RowFilter, limits: Limits) -> Any:
+    return pc.fill_null(row_filter(table, limits), False)
 
 
 def _any(flags: list[Any]) -> Any:

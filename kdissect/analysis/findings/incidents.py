@@ -46,47 +46,47 @@ def numbered(findings: Sequence[Finding]) -> list[Finding]:
     return [_as_unknown_as(one, findings[head[i]]) if i in head else one for i, one in enumerate(found)]
 
 
-def _as_unknown_as(one: Finding, root: Finding) -> Finding:
+def _as_unknown_as(finding: Finding, root: Finding) -> Finding:
     """The consequence with the cause `unknown`, if its own is only likely and the root has no known cause.
 
     A request waited in a silence: the capture cannot show of the request what it does not show of the silence."""
-    kind = KINDS[one.id]
-    likely = kind.settled_at is not None and one.certainty != "sure" and one.cause == kind.cause
-    same = one.broker is not None and one.broker == root.broker
+    kind = KINDS[finding.id]
+    likely = kind.settled_at is not None and finding.certainty != "sure" and finding.cause == kind.cause
+    same = finding.broker is not None and finding.broker == root.broker
     if not (likely and same and root.cause == "unknown" and "unknown" in (kind.cause, *kind.other_causes)):
-        return one
-    if one.last_at is None or root.last_at is None or one.last_at > root.last_at + BEFORE_MS * 1000:
-        return one
-    return replace(one, cause="unknown")
+        return finding
+    if finding.last_at is None or root.last_at is None or finding.last_at > root.last_at + BEFORE_MS * 1000:
+        return finding
+    return replace(finding, cause="unknown")
 
 
-def _starts(one: Finding) -> bool:
+def _starts(finding: Finding) -> bool:
     """Whether it may have set other things off."""
-    kind = KINDS[one.id]
-    return bool(kind.starts or kind.heads) and one.first_at is not None and one.severity != INFO
+    kind = KINDS[finding.id]
+    return bool(kind.starts or kind.heads) and finding.first_at is not None and finding.severity != INFO
 
 
-def _begin(one: Finding) -> int:
+def _begin(finding: Finding) -> int:
     """When it began; what has no time comes last."""
-    return one.first_at if one.first_at is not None else 2**62
+    return finding.first_at if finding.first_at is not None else 2**62
 
 
-def _belongs(one: Finding, root: Finding) -> bool:
+def _belongs(finding: Finding, root: Finding) -> bool:
     """Whether a finding is a consequence of another."""
-    if one.first_at is None or root.first_at is None or one.cluster != root.cluster:
+    if finding.first_at is None or root.first_at is None or finding.cluster != root.cluster:
         return False
     end = root.last_at if root.last_at is not None else root.first_at
-    if one.first_at < root.first_at - BEFORE_MS * 1000:
+    if finding.first_at < root.first_at - BEFORE_MS * 1000:
         return False
     kind = KINDS[root.id]
-    if one.id in kind.heads and one.first_at <= end + AFTER_MS * 1000:
+    if finding.id in kind.heads and finding.first_at <= end + AFTER_MS * 1000:
         return True
     if not kind.starts:
         return False
-    if one.transactional_id is not None and one.transactional_id == root.transactional_id:
+    if finding.transactional_id is not None and finding.transactional_id == root.transactional_id:
         return True  # a producer hears of it when it next writes, however late
-    if one.first_at > end + AFTER_MS * 1000:
+    if finding.first_at > end + AFTER_MS * 1000:
         return False
-    if any(getattr(one, name) is not None and getattr(one, name) == getattr(root, name) for name in SUBJECTS):
+    if any(getattr(finding, name) is not None and getattr(finding, name) == getattr(root, name) for name in SUBJECTS):
         return True
-    return one.topic is not None and (one.topic, one.partition) == (root.topic, root.partition)
+    return finding.topic is not None and (finding.topic, finding.partition) == (root.topic, root.partition)

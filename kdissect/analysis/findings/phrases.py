@@ -21,9 +21,9 @@ def list_names(names: Iterable[object], most: int = 4) -> str:
     return every[0] if len(every) == 1 else ", ".join(every[:-1]) + f" and {every[-1]}" if every else ""
 
 
-def many(count: int, one: str, more: str | None = None) -> str:
+def many(count: int, noun: str, more: str | None = None) -> str:
     """`1 session`, `1,234 sessions`."""
-    return f"{count:,} {one if count == 1 else more or one + 's'}"
+    return f"{count:,} {noun if count == 1 else more or noun + 's'}"
 
 
 def times_over(count: int) -> str:

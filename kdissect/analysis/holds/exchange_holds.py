@@ -97,17 +97,17 @@ def exchange_holds(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Ta
 
 
 def _share_fetches(
-    asked: pa.Table, records: Int64s, spent: Reals, usual: npt.NDArray[np.int8]
+    requests: pa.Table, records: Int64s, spent: Reals, usual: npt.NDArray[np.int8]
 ) -> tuple[npt.NDArray[np.int8], Reals]:
     """`hold` as places in HOLDS and `agreed_ms` of ShareFetches: by the rules of `fetch_holds`, as far as their
     requests and answers have what these go by.
 
-    `asked`: requests; `records`: bytes of records of their answers; `spent`: what a quota left of `broker_ms`;
+    `requests`: requests; `records`: bytes of records of their answers; `spent`: what a quota left of `broker_ms`;
     `usual`: the hold that goes before others, -1 for none. [rows] each.
     """
-    wait, least = ints(asked, "max_wait_ms"), np.maximum(ints(asked, "min_bytes", 1), 0)
-    renews = np.asarray(asked["is_renew_ack"].fill_null(False))
-    nothing = (wait == 0) | (least == 0) | renews | (ints(asked, "share_session_epoch", 0) == CLOSING)
+    wait, least = ints(requests, "max_wait_ms"), np.maximum(ints(requests, "min_bytes", 1), 0)
+    renews = np.asarray(requests["is_renew_ack"].fill_null(False))
+    nothing = (wait == 0) | (least == 0) | renews | (ints(requests, "share_session_epoch", 0) == CLOSING)
     enough = records >= np.maximum(least, 1)
     own = np.select(
         [nothing | (enough & (spent < hk.PROMPT_MS)), enough, spent >= wait - hk.EARLY_MS, records > 0],

@@ -106,30 +106,30 @@ class HoldTracker:
 
     def feed(
         self,
-        found: FetchRows,
-        shown: pa.Table | None,
+        fetches: FetchRows,
+        columns_shown: pa.Table | None,
         throttles: pa.Table | pa.RecordBatch | None = None,
         list_offsets: pa.Table | pa.RecordBatch | None = None,
         watermark: int = 2**63 - 1,
     ) -> pa.Table:
         """The fetches whose instants lie before the watermark (microseconds), with `hold` and TIMES.
 
-        `found`: fetches and their partitions, as the session tracker gives them, behind those of `kept`; `shown`: the
-        fetches that are new as a table.
-        Without one, only the keys of exchanges, their holds and TIMES come back, as `Codes`. `throttles`: rows of
-        `exchanges` (any API); only those with a throttle time matter. `list_offsets`: rows of that table with the
-        helper columns `broker` and `response_first_at` (`with_instants` joins them). Fetches without a response have
-        none of these.
-        """
-        self._hidden |= shown is None
+        `fetches`: fetches and their partitions, as the session tracker gives them, behind those of `kept`;
+        `columns_shown`: the fetches that are new as a table. Without one, only the keys of exchanges, their holds and
+        TIMES come back, as `Codes`. `throttles`: rows of `exchanges` (any API); only those with a throttle time matter.
+        `list_offsets`: rows of that table with the helper columns `broker` and `response_first_at` (`with_instants`
+        joins them). Fetches without a response have none of these."""
+        self._hidden |= columns_shown is None
         before = self._waiting
-        part = _Part(found, None if self._hidden else shown, _throttling(whole(throttles)), whole(list_offsets))
+        part = _Part(
+            fetches, None if self._hidden else columns_shown, _throttling(whole(throttles)), whole(list_offsets)
+        )
         if before is not None:
             part.others, part.offsets = joined(before.others, part.others), joined(before.offsets, part.offsets)
             if part.shown is not None and before.shown is not None:
                 part.shown = joined(before.shown, part.shown)
-        if watermark != LATEST and found.num_rows > self._most_waiting:
-            watermark = max(watermark, int(np.median(fetches_of(found.fetches)["used"])))
+        if watermark != LATEST and fetches.num_rows > self._most_waiting:
+            watermark = max(watermark, int(np.median(fetches_of(fetches.fetches)["used"])))
         return self._settle(part, watermark)
 
     def hide(self) -> pa.Table:
@@ -227,16 +227,16 @@ class HoldTracker:
         picked: Int64s = rows[good & (topic >= 0)]
         return picked
 
-    def _windows(self, others: pa.Table, fetches: Int64s, due: Int64s) -> Int64s:
+    def _windows(self, exchanges: pa.Table, fetches: Int64s, due: Int64s) -> Int64s:
         """[k, 4]: time, connection, and what `window_ends` says of the throttle window."""
         row = fetches_of(fetches)
         throttle = row["throttle"]
         own = due[(throttle[due] > 0) & (row["answered"][due] != NULL_TIME)]
         answered, connection = row["answered"][own], row["connection"][own]
         rows = [np.stack([answered, connection, *window_ends(answered, throttle[own])], 1)]
-        if others.num_rows:
-            when, length = times(others, "response_first_at"), np.nan_to_num(reals(others, "throttle_ms"))
-            rows.append(np.stack([when, keys_of(others)[0], *window_ends(when, length)], 1)[when != NULL_TIME])
+        if exchanges.num_rows:
+            when, length = times(exchanges, "response_first_at"), np.nan_to_num(reals(exchanges, "throttle_ms"))
+            rows.append(np.stack([when, keys_of(exchanges)[0], *window_ends(when, length)], 1)[when != NULL_TIME])
         found: Int64s = distinct(np.concatenate(rows))
         return found
 

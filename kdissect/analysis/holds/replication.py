@@ -90,9 +90,9 @@ class _Events:
         order = np.lexsort((rows[3], rows[2], rows[1], rows[0]))
         return _Events(*(row[order] for row in rows))
 
-    def pick_rows(self, kept: Flags | Int64s) -> _Events:
+    def pick_rows(self, selected: Flags | Int64s) -> _Events:
         """Some rows."""
-        return _Events(self.partition[kept], self.follower[kept], self.at[kept], self.value[kept])
+        return _Events(self.partition[selected], self.follower[selected], self.at[selected], self.value[selected])
 
     def firsts(self) -> Int64s:
         """Where each follower of each partition begins, and the end."""
@@ -325,9 +325,9 @@ def replicated(partitions: pa.Table) -> bool:
     return bool((ints(partitions, "replicas", 0) > 0).any())
 
 
-def _bounded(kept: Flags, at: Int64s) -> Flags:
+def _bounded(selected: Flags, at: Int64s) -> Flags:
     """The same, without the older half where there are more than MOST_EVENTS."""
-    return kept & (at >= np.median(at)) if int(kept.sum()) > MOST_EVENTS else kept
+    return selected & (at >= np.median(at)) if int(selected.sum()) > MOST_EVENTS else selected
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -377,14 +377,14 @@ class _Waits:
     who: Int64s
 
 
-def _bisect(values: Int64s, begin: Int64s, end: Int64s, wanted: Int64s) -> Int64s:
-    """For each row the first place of [begin, end) whose value is not below `wanted`, `end` for none.
+def _bisect(values: Int64s, begin: Int64s, end: Int64s, thresholds: Int64s) -> Int64s:
+    """For each row the first place of [begin, end) whose value is not below `thresholds`, `end` for none.
 
     Values rise within each stretch; offsets fall where a log was cut back: the caller looks at what was found."""
     low, high = begin.copy(), end.copy()
     while (open_ := low < high).any():
         middle = (low + high) // 2
-        there = values[np.minimum(middle, len(values) - 1)] >= wanted
+        there = values[np.minimum(middle, len(values) - 1)] >= thresholds
         high = np.where(open_ & there, middle, high)
         low = np.where(open_ & ~there, middle + 1, low)
     return low

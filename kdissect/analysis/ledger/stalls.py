@@ -18,12 +18,12 @@ LEAST_STALLED = 2
 
 
 def stalls(
-    exchanges: pa.Table, there: Int64s, done: Int64s, wait: Int64s, counted: Flags
+    exchanges: pa.Table, arrived_at: Int64s, done: Int64s, wait: Int64s, counted: Flags
 ) -> tuple[Int64s, list[tuple[int, int, int]]]:
     """Brokers of the exchanges as codes; code, begin and end (µs) of each time in which a broker answered nobody though
     requests were due.
 
-    `there`, `done`: when each request reached its broker and left it; `wait`: what it had agreed to (µs).
+    `arrived_at`, `done`: when each request reached its broker and left it; `wait`: what it had agreed to (µs).
     """
     found = []
     brokers = group(exchanges, ["broker"])
@@ -34,7 +34,7 @@ def stalls(
         for i in np.flatnonzero(np.diff(answers) >= STALL_MS * MILLI).tolist():
             low, high = int(answers[i]), int(answers[i + 1])
             together = (done[mine] >= high) & (done[mine] <= high + TOGETHER_MS * MILLI)
-            due = mine[together & (there[mine] + wait[mine] < high - STALL_MS * MILLI)]
+            due = mine[together & (arrived_at[mine] + wait[mine] < high - STALL_MS * MILLI)]
             if len(np.unique(connection[due])) >= LEAST_STALLED:
-                found.append((code, max(low, int(there[due].min())), high))
+                found.append((code, max(low, int(arrived_at[due].min())), high))
     return brokers.code, found

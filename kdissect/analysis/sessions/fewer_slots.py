@@ -51,7 +51,7 @@ class _Cache:
         self._free: list[int] = []
         self._owner, self._created, self._used, self._size, self._privileged = np.zeros((5, 0), np.int64)
 
-    def assign_slot(self, number: int, one: _Session, now: int) -> tuple[bool, int | None]:
+    def assign_slot(self, number: int, session: _Session, now: int) -> tuple[bool, int | None]:
         """Whether a new session gets a slot, and who loses it."""
         if len(self.place) < self.slots:
             at = self._free.pop() if self._free else len(self.place)
@@ -59,7 +59,7 @@ class _Cache:
                 more = np.zeros(max(16, at), np.int64)
                 for name in ("_owner", "_created", "_used", "_size", "_privileged"):
                     setattr(self, name, np.concatenate([getattr(self, name), more]))
-            self._place_session(at, number, one, now)
+            self._place_session(at, number, session, now)
             return True, None
         if not self.slots:
             return False, None
@@ -67,24 +67,24 @@ class _Cache:
         at = int(np.lexsort((self._owner[full], self._used[full]))[0])
         if now - self._used[at] <= EVICTION_MS * 1000:
             ripe = self._used[full] - self._created[full] > EVICTION_MS * 1000
-            if one.privileged:
+            if session.privileged:
                 ripe |= self._privileged[full] == 0
             those = np.flatnonzero(ripe)
             if not len(those):
                 return False, None
             worth = (self._owner[those], self._size[those], self._privileged[those])
             at = int(those[np.lexsort(worth)[0]])
-            if (one.privileged, one.size, 0) < (self._privileged[at], self._size[at], self._owner[at]):
+            if (session.privileged, session.size, 0) < (self._privileged[at], self._size[at], self._owner[at]):
                 return False, None
         loser = int(self._owner[at])
         del self.place[loser]
-        self._place_session(at, number, one, now)
+        self._place_session(at, number, session, now)
         return True, loser
 
-    def _place_session(self, at: int, number: int, one: _Session, now: int) -> None:
+    def _place_session(self, at: int, number: int, session: _Session, now: int) -> None:
         self.place[number] = at
         self._owner[at], self._created[at], self._used[at] = number, now, now
-        self._size[at], self._privileged[at] = one.size, one.privileged
+        self._size[at], self._privileged[at] = session.size, session.privileged
 
     def use(self, number: int, now: int) -> None:
         """A session was used."""

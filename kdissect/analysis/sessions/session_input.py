@@ -155,10 +155,10 @@ class Waiting:
             no_rows(),
         )
 
-    def _part(self, wanted: Flags) -> Waiting:
-        at = np.flatnonzero(wanted)
+    def _part(self, selected: Flags) -> Waiting:
+        at = np.flatnonzero(selected)
         sizes = np.diff(self.firsts)
-        members = np.flatnonzero(np.repeat(wanted, sizes))
+        members = np.flatnonzero(np.repeat(selected, sizes))
         shown = self.shown
         if shown is not None:
             shown = Shown(shown.fetches.take(at), shown.partitions.take(shown.order_of()[members]), None)
@@ -185,25 +185,30 @@ class Reading:
 
     def read(
         self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None,
-        named: Sequence[NamedFetches] = (), before: Waiting | None = None, kept: FetchRows | None = None,
+        direct_fetches: Sequence[NamedFetches] = (), before: Waiting | None = None,
+        settled_rows: FetchRows | None = None,
     ) -> Waiting:  # fmt: skip
-        """Rows of the two tables, and `named` ones, behind those that wait already. Partitions of exchanges that are
-        not among the fetches are left out. Tables of `Codes`, and `named` rows, are not given back to anybody: they
-        stand in the order of their requests. `kept`: settled rows that the next part of the analysis keeps."""
+        """Rows of the two tables, and `direct_fetches` ones, behind those that wait already. Partitions of exchanges
+        that are not among the fetches are left out. Tables of `Codes`, and `direct_fetches` rows, are not given back to
+        anybody: they stand in the order of their requests. `settled_rows`: settled rows that the next part of the
+        analysis keeps."""
         table, parts = whole(fetches), whole(partitions)
         self.hidden |= isinstance(table, Codes)
         made, order = rows_of_tables(table, parts, self.names)
         pieces: list[tuple[FetchRows, tuple[Int64s, Int64s, Int64s, Int64s]]] = [(made, (_NONE,) * 4)]
-        for piece in named:
+        for piece in direct_fetches:
             codes = self.names.brokers.taken_over(piece.brokers), self.names.clients.taken_over(piece.clients)
             pieces.append((piece.rows, (*codes, *self.names.topics.of(piece.topics))))
         count, rest = (sum(len(getattr(one, name)) for one, _ in pieces) for name in ("fetches", "partitions"))
-        kept, left = kept or no_rows(), no_rows() if before is None else FetchRows(before.rows, before.partitions)
+        settled_rows, left = (
+            settled_rows or no_rows(),
+            no_rows() if before is None else FetchRows(before.rows, before.partitions),
+        )
         waiting = len(left.fetches), len(left.partitions)
-        front = len(kept.fetches), len(kept.partitions)
-        rows = self._fetches.behind([kept.fetches, left.fetches], count)
-        inner = self._partitions.behind([kept.partitions, left.partitions], rest)
-        kept = FetchRows(rows[: front[0]], inner[: front[1]])
+        front = len(settled_rows.fetches), len(settled_rows.partitions)
+        rows = self._fetches.behind([settled_rows.fetches, left.fetches], count)
+        inner = self._partitions.behind([settled_rows.partitions, left.partitions], rest)
+        settled_rows = FetchRows(rows[: front[0]], inner[: front[1]])
         rows, inner = rows[front[0] :], inner[front[1] :]
         firsts, uses = np.zeros(len(rows) + 1, np.int64), np.empty((len(rows), c.USE_WIDTH), np.int64)
         used, created = np.empty((2, len(rows)), np.int64)
@@ -227,7 +232,7 @@ class Reading:
         shown = None if self.hidden else Shown(table, parts, order)
         if shown is not None and before is not None and before.shown is not None:
             shown = before.shown.joined(shown)
-        return Waiting(rows, inner, firsts, uses, used, created, shown, kept)
+        return Waiting(rows, inner, firsts, uses, used, created, shown, settled_rows)
 
 
 def starts(fetches: Int64s) -> Int64s:

@@ -140,8 +140,8 @@ def _meta() -> Int64s:
     return meta
 
 
-def _grown(pool: npt.NDArray[Any], meta: Int64s, free: int, left: int, link: int, need: int) -> npt.NDArray[Any]:
-    missing = need - int(meta[left])
+def _grown(pool: npt.NDArray[Any], meta: Int64s, free: int, remaining: int, link: int, need: int) -> npt.NDArray[Any]:
+    missing = need - int(meta[remaining])
     if missing <= 0:
         return pool
     old = len(pool)
@@ -150,5 +150,5 @@ def _grown(pool: npt.NDArray[Any], meta: Int64s, free: int, left: int, link: int
     more[:-1, link] = np.arange(old + 1, new)
     more[-1, link] = meta[free]
     meta[free] = old
-    meta[left] += new - old
+    meta[remaining] += new - old
     return np.concatenate([pool, more])

@@ -176,13 +176,13 @@ class Ended:
             lists.append(found)
         return pa.array(lists, SESSIONS.field("client_ids").type)
 
-    def _stay_rows(self, state: c.State, gone: Int64s) -> pa.Table:
-        columns = self.stay_columns(state, gone)
+    def _stay_rows(self, state: c.State, places: Int64s) -> pa.Table:
+        columns = self.stay_columns(state, places)
         return pa.table({name: columns[name] for name in STAYS.names}, STAYS)
 
-    def stay_columns(self, state: c.State, gone: Int64s) -> dict[str, pa.Array]:
+    def stay_columns(self, state: c.State, places: Int64s) -> dict[str, pa.Array]:
         """The columns of `session_partitions` for these rows of the pool of partitions."""
-        p = state.P[gone].astype(np.int64)
+        p = state.P[places].astype(np.int64)
         sessions, which = np.unique(p[:, c.P_SESSION], return_inverse=True)
         topics, topic = np.unique(p[:, c.P_TOPIC], return_inverse=True)
         named = [self.topics.text(code) for code in topics.tolist()]
@@ -194,8 +194,8 @@ class Ended:
             "partition": pa.array(p[:, c.P_PARTITION], CODE),
             "from_epoch": optional(epochs, CODE),
             "to_epoch": optional(p[:, c.P_TO], CODE),
-            "last_fetch_offset": optional(state.V[gone, c.V_OFFSET], COUNT),
-            "cluster": pa.nulls(len(gone), pa.string()),
+            "last_fetch_offset": optional(state.V[places, c.V_OFFSET], COUNT),
+            "cluster": pa.nulls(len(places), pa.string()),
         }
 
 

@@ -81,14 +81,15 @@ class SessionTracker:
 
     def feed(
         self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None,
-        watermark: int = NO_WATERMARK, named: Sequence[NamedFetches] = (), kept: FetchRows | None = None,
+        watermark: int = NO_WATERMARK, direct_fetches: Sequence[NamedFetches] = (),
+        settled_rows: FetchRows | None = None,
     ) -> Tracked:  # fmt: skip
         """Rows of `fetches` and of `fetch_partitions`, those of an exchange in the same call; brokers resolved.
 
         `watermark`: microseconds since the epoch; no row that comes later has a request's last byte, or a response's
-        first one, before it. Without `partitions` the sets of sessions are unknown throughout. `named`: further
-        fetches, where the tables are `Codes`. `kept`: those of `Tracked.rows` that the next part of the analysis keeps,
-        the last ones; they come first in the next ones.
+        first one, before it. Without `partitions` the sets of sessions are unknown throughout. `direct_fetches`:
+        further fetches, where the tables are `Codes`. `settled_rows`: those of `Tracked.rows` that the next part of the
+        analysis keeps, the last ones; they come first in the next ones.
 
         Read of fetches: exchange_id, broker, client_id, api_version, request_last_at, response_first_at,
         request_session_id, session_epoch, response_session_id, error_code, throttle_ms, partitions_returned,
@@ -99,7 +100,9 @@ class SessionTracker:
         """
         if partitions is None:
             self._partitions_known = False
-        return self._work(self._reading.read(fetches, partitions, named, self._waiting, kept), watermark)
+        return self._work(
+            self._reading.read(fetches, partitions, direct_fetches, self._waiting, settled_rows), watermark
+        )
 
     def hide(self) -> dict[str, pa.Table]:
         """The rows of `fetches` and `fetch_partitions` that are held back. From here on no caller is given any back."""

@@ -128,9 +128,9 @@ class FolderApart:
         self._clock.merge(clock, all_steps=True)
         return rows
 
-    def _call(self, method: str, given: object = None, tables: dict[Any, pa.Table] | None = None) -> None:
+    def _call(self, method: str, message: object = None, tables: dict[Any, pa.Table] | None = None) -> None:
         self._clock.at(timings.WAITING)
-        self._sending.do(partial(self._send, method, given, tables or {}))
+        self._sending.do(partial(self._send, method, message, tables or {}))
         self._clock.at(timings.REST)
 
     def _answer(self, method: str) -> Any:
@@ -143,7 +143,7 @@ class FolderApart:
         self._clock.at(timings.REST)
         return answer
 
-    def _send(self, method: str, given: object, tables: dict[Any, pa.Table]) -> None:
+    def _send(self, method: str, message: object, tables: dict[Any, pa.Table]) -> None:
         keys = list(tables)
         if keys:
             box = self._boxes.popleft() if len(self._boxes) == BOXES else _Box()
@@ -152,7 +152,7 @@ class FolderApart:
                 self._boxes.append(box)
         while self._unanswered:  # what is asked next lies there when this is done
             self._read()
-        self._line.put((method, given, keys), box.file if keys else None)
+        self._line.put((method, message, keys), box.file if keys else None)
         self._unanswered += 1
 
     def _read(self) -> Any:
@@ -183,9 +183,9 @@ class _Line:
             self._end.shutdown(socket.SHUT_RDWR)
         self._end.close()
 
-    def put(self, what: object, file: int | None = None) -> None:
+    def put(self, message: object, file: int | None = None) -> None:
         """Nothing is said where nobody listens any more: that there is no answer tells."""
-        data = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._end, [len(data).to_bytes(8, "little")], [] if file is None else [file])
             self._end.sendall(data)
@@ -298,12 +298,12 @@ def _stopped(*_: object) -> NoReturn:
     sys.exit(1)
 
 
-def _done(folder: Folder, method: str, given: Any, tables: dict[Any, pa.Table]) -> Searched | None:
+def _done(folder: Folder, method: str, message: Any, tables: dict[Any, pa.Table]) -> Searched | None:
     if method == "lots_end":
         return folder.lots_end()
     if method == "add":
-        folder.add(given, tables[given])
+        folder.add(message, tables[message])
     else:
         messages = {key: tables.pop(key) for key in list(tables) if isinstance(key, tuple)}  # others have names
-        folder.feed(Lot(tables, messages, given))
+        folder.feed(Lot(tables, messages, message))
     return None

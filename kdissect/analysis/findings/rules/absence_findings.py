@@ -247,31 +247,31 @@ def _report_stalls(
     )  # fmt: skip
 
 
-def _acknowledged(rows: pa.Table, one: Stall) -> bool:
+def _acknowledged(rows: pa.Table, stall: Stall) -> bool:
     """Whether TCP acknowledged a request that was sent during a silence soon, without any answer to carry it."""
-    inside = times(rows, "request_last_at") > one.begin + EDGE_MS * MILLI
+    inside = times(rows, "request_last_at") > stall.begin + EDGE_MS * MILLI
     soon = np.nan_to_num(reals(rows, "network_ms"), nan=np.inf) <= EDGE_MS
     return bool((inside & soon & ev.equal(rows, "network_kind", "ack")).any())
 
 
-def _own_fetches(tables: ev.Tables, one: Stall) -> int | None:
+def _own_fetches(tables: ev.Tables, stall: Stall) -> int | None:
     """Fetches that the broker sent as a follower during its silence; None where none of its are in the capture."""
     fetches = ev.get(tables, "fetches")
-    if not one.broker.isdigit():
+    if not stall.broker.isdigit():
         return None
     at = times(fetches, "requested_at")
-    mine = at[(ints(fetches, "replica_id") == int(one.broker)) & (at != NULL_TIME)]
-    if not ((mine >= one.begin - BEFORE_MS * MILLI) & (mine <= one.begin + EDGE_MS * MILLI)).any():
+    mine = at[(ints(fetches, "replica_id") == int(stall.broker)) & (at != NULL_TIME)]
+    if not ((mine >= stall.begin - BEFORE_MS * MILLI) & (mine <= stall.begin + EDGE_MS * MILLI)).any():
         return None
-    return int(((mine > one.begin + EDGE_MS * MILLI) & (mine < one.end - EDGE_MS * MILLI)).sum())
+    return int(((mine > stall.begin + EDGE_MS * MILLI) & (mine < stall.end - EDGE_MS * MILLI)).sum())
 
 
-def _brokers_that_answered(exchanges: pa.Table, one: Stall) -> list[str]:
+def _brokers_that_answered(exchanges: pa.Table, stall: Stall) -> list[str]:
     """Brokers that answered during the silence of this one."""
     answered = times(exchanges, "response_first_at")
-    rows = exchanges.filter(pa.array((answered > one.begin) & (answered < one.end)))
+    rows = exchanges.filter(pa.array((answered > stall.begin) & (answered < stall.end)))
     names = {str(name) for name in pc.unique(rows["broker"].cast(pa.string())).to_pylist() if name}
-    return sorted(names - {one.broker})
+    return sorted(names - {stall.broker})
 
 
 @finder(exchanges=OF_SILENCES, fetches=EVERY_ROW, connections=EVERY_ROW)
@@ -305,52 +305,54 @@ def silent_alone(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-def _in_company(one: Silence, every: list[Silence]) -> bool:
+def _in_company(silence: Silence, every: list[Silence]) -> bool:
     """Whether another client was silent for much the same time: then the reason may be a common one."""
-    return any(other.client != one.client and _overlap(one, other) for other in every)
+    return any(other.client != silence.client and _overlap(silence, other) for other in every)
 
 
-def _reads_steadily(fetches: pa.Table, one: Silence) -> bool:
+def _reads_steadily(fetches: pa.Table, silence: Silence) -> bool:
     """Whether the client sent FETCHES fetches, RESUMED of them behind the silence, and other waits between two of them
     were short."""
-    mine = ev.equal(fetches, "client_id", one.client) & (ints(fetches, "is_follower", 0) == 0)
+    mine = ev.equal(fetches, "client_id", silence.client) & (ints(fetches, "is_follower", 0) == 0)
     asked = np.sort(times(fetches, "requested_at")[mine])
-    before = int(np.searchsorted(asked, one.begin, side="right"))
+    before = int(np.searchsorted(asked, silence.begin, side="right"))
     if len(asked) < FETCHES or before == 0 or len(asked) - before < RESUMED:
         return False
     waits = np.delete(np.diff(asked), before - 1)
-    return int(waits.max()) * RHYTHM <= one.end - one.begin
+    return int(waits.max()) * RHYTHM <= silence.end - silence.begin
 
 
-def _writes_steadily(exchanges: pa.Table, fetches: pa.Table, one: Silence) -> bool:
+def _writes_steadily(exchanges: pa.Table, fetches: pa.Table, silence: Silence) -> bool:
     """Whether the client wrote in a rhythm and never fetched. It sent PRODUCES requests before the silence and RESUMED
     behind it. Its other waits between two requests were short and alike: it writes by a clock, or all the time."""
-    mine = ev.equal(exchanges, "client_id", one.client) & (times(exchanges, "request_first_at") != NULL_TIME)
+    mine = ev.equal(exchanges, "client_id", silence.client) & (times(exchanges, "request_first_at") != NULL_TIME)
     written = times(exchanges, "request_first_at")[mine & (ints(exchanges, "api_key") == PRODUCE)]
-    before, after = int((written <= one.begin).sum()), int((written >= one.end).sum())
-    if before < PRODUCES or after < RESUMED or ev.equal(fetches, "client_id", one.client).any():
+    before, after = int((written <= silence.begin).sum()), int((written >= silence.end).sum())
+    if before < PRODUCES or after < RESUMED or ev.equal(fetches, "client_id", silence.client).any():
         return False
     waits = np.diff(np.sort(times(exchanges, "request_first_at")[mine])) / MILLI
     waits = np.delete(waits, int(np.argmax(waits)))  # the silence is the longest
     longest = float(waits.max())
     alike = longest <= max(STEADY * float(np.median(waits)), 2 * row_filters.SLOT_MS)
-    return alike and longest * RHYTHM <= (one.end - one.begin) / MILLI
+    return alike and longest * RHYTHM <= (silence.end - silence.begin) / MILLI
 
 
-def _stayed(connections: pa.Table, one: Silence) -> bool:
+def _stayed(connections: pa.Table, silence: Silence) -> bool:
     """Whether a connection of the client was open all the time, and none ended or began meanwhile."""
-    mine = ev.equal(connections, "client_id", one.client)
+    mine = ev.equal(connections, "client_id", silence.client)
     started, ended = times(connections, "started_at"), times(connections, "ended_at")
-    stayed = mine & (started <= one.begin) & (ended >= one.end)
-    inside = mine & (((started > one.begin) & (started < one.end)) | ((ended > one.begin) & (ended < one.end)))
+    stayed = mine & (started <= silence.begin) & (ended >= silence.end)
+    inside = mine & (
+        ((started > silence.begin) & (started < silence.end)) | ((ended > silence.begin) & (ended < silence.end))
+    )
     return bool(stayed.any()) and not bool(inside.any())
 
 
-def _sent_again(connections: pa.Table, one: Silence) -> bool:
+def _sent_again(connections: pa.Table, silence: Silence) -> bool:
     """Whether a connection of the client has as many copies of segments as retransmission timers send in that time. A
     host whose process stands still acknowledges, one behind a dead network does not (RFC 6298)."""
-    mine = ev.equal(connections, "client_id", one.client) & (times(connections, "ended_at") >= one.begin)
-    return bool((mine & with_copies(connections, copies_in((one.end - one.begin) / MILLI))).any())
+    mine = ev.equal(connections, "client_id", silence.client) & (times(connections, "ended_at") >= silence.begin)
+    return bool((mine & with_copies(connections, copies_in((silence.end - silence.begin) / MILLI))).any())
 
 
 @finder(exchanges=first_and_last_of_clients, connections=EVERY_ROW)

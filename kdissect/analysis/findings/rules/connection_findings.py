@@ -416,13 +416,13 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found + _losses_of_hosts(tables, {(one.client_id, one.broker) for one in found})
 
 
-def _losses_of_hosts(tables: ev.Tables, told: set[tuple[str | None, str | None]]) -> list[ev.Finding]:
+def _losses_of_hosts(tables: ev.Tables, reported: set[tuple[str | None, str | None]]) -> list[ev.Finding]:
     """Hosts between which segments were sent again and no exchange shows what that cost. A capture at the broker's end
-    has the first copy of each answer at its time. `told`: pairs of client and broker that have a finding."""
+    has the first copy of each answer at its time. `reported`: pairs of client and broker that have a finding."""
     found = []
     for one in host_losses(ev.get(tables, "connections")):
         of = zip(one.connections["client_id"].to_pylist(), one.connections["broker"].to_pylist(), strict=True)
-        if told.intersection(of):
+        if reported.intersection(of):
             continue
         clients, brokers = ev.names(one.connections["client_id"]), ev.names(one.connections["broker"])
         values = {

@@ -143,16 +143,16 @@ class Reason(NamedTuple):
     """What the text names."""
 
 
-def _find_reason(tables: ev.Tables, client: str | None, when: int | None, known: list[Started]) -> Reason:
+def _find_reason(tables: ev.Tables, client: str | None, when: int | None, started: list[Started]) -> Reason:
     """Why a client was fenced at `when` (None: unknown)."""
     if when is None:
         return Reason("unknown")
-    own = [one for one in known if one.client == client and one.at < when and one.transactional_id is not None]
+    own = [one for one in started if one.client == client and one.at < when and one.transactional_id is not None]
     names = {one.transactional_id for one in own}
     if len(names) != 1:
         return Reason("unknown")
     name = own[0].transactional_id
-    same = [one for one in known if one.transactional_id == name and one.at < when]
+    same = [one for one in started if one.transactional_id == name and one.at < when]
     twin = same[-1]
     if len({one.connection for one in same}) > 1 or twin.client != client:
         return Reason("twin" if twin.client == client else "taken", name, {"by": twin.client, "at": twin.at})

@@ -137,14 +137,14 @@ def late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return made
 
 
-def _find_first_fetches(found: _Deliveries, took: npt.NDArray[np.float64]) -> Int64s:
+def _find_first_fetches(deliveries: _Deliveries, took: npt.NDArray[np.float64]) -> Int64s:
     """By reader and topic when its first fetch arrived that took records; microseconds."""
-    rows = found.rows
+    rows = deliveries.rows
     way = (reals(rows, "served_ms") + reals(rows, "transfer_ms")) * MILLI
     known = ~np.isnan(took)
     asked = times(rows, "delivered_at")[known] - way[known].astype(np.int64)
-    started = np.full(len(found.groups), np.iinfo(np.int64).max, np.int64)
-    np.minimum.at(started, found.groups.code[known], asked)
+    started = np.full(len(deliveries.groups), np.iinfo(np.int64).max, np.int64)
+    np.minimum.at(started, deliveries.groups.code[known], asked)
     return started
 
 
@@ -279,9 +279,9 @@ def passed_over(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return made
 
 
-def _find_jumps(found: _Deliveries, connections: pa.Table) -> dict[int, list[_Jump]]:
+def _find_jumps(deliveries: _Deliveries, connections: pa.Table) -> dict[int, list[_Jump]]:
     """By reader the longest jumps of its connections, at most JUMPS: readers with the most jumps first."""
-    rows, partition = found.rows, ints(found.rows, "partition")
+    rows, partition = deliveries.rows, ints(deliveries.rows, "partition")
     base, last, at = ints(rows, "base_offset"), ints(rows, "last_offset"), times(rows, "delivered_at")
     holed = ints(connections, "missing_bytes", 0) > 0
     of = pc.utf8_slice_codeunits(rows["fetch_exchange_id"].cast(pa.string()), 0, DIGITS)
@@ -290,15 +290,15 @@ def _find_jumps(found: _Deliveries, connections: pa.Table) -> dict[int, list[_Ju
     )
     judged = np.asarray(pc.and_(safe, pc.and_(pc.is_valid(rows["group_id"]), pc.is_valid(rows["isolation_level"]))))
     lane = encoded(of.combine_chunks())[0]
-    order = np.lexsort((base, at, lane, partition, found.groups.code))
+    order = np.lexsort((base, at, lane, partition, deliveries.groups.code))
     before, after = order[:-1], order[1:]
     same = judged[after] & (base[before] >= 0) & (base[after] - last[before] > LEAST)
-    for key in (found.groups.code, partition, lane):
+    for key in (deliveries.groups.code, partition, lane):
         same &= key[before] == key[after]
     before, after = before[same], after[same]
     jumps: dict[int, list[_Jump]] = {}
-    for one in np.argsort(-np.bincount(found.groups.code[after]), kind="stable").tolist():
-        mine = np.flatnonzero(found.groups.code[after] == one)
+    for one in np.argsort(-np.bincount(deliveries.groups.code[after]), kind="stable").tolist():
+        mine = np.flatnonzero(deliveries.groups.code[after] == one)
         mine = mine[np.argsort(last[before[mine]] - base[after[mine]], kind="stable")][:JUMPS]
         pairs = zip(before[mine].tolist(), after[mine].tolist(), strict=True)
         if len(mine):
