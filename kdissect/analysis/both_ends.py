@@ -144,16 +144,16 @@ def _put_together(
     seen: Seen,
     connections: Ends,
     rows: Int64s,
-    gone: Flags,
-    kept: Int64s,
+    removed: Flags,
+    near_places: Int64s,
     far: Int64s,
     between: Int64s,
-    others: pa.ListArray,
+    other_places: pa.ListArray,
 ) -> Sights:
-    """`kept` and `far`: places in `rows` of the two sights of the exchanges that are measured."""
-    near, other = rows[kept], rows[far]
+    """`near_places` and `far`: places in `rows` of the two sights of the exchanges that are measured."""
+    near, other = rows[near_places], rows[far]
     behind = np.minimum(np.maximum(seen.network[other], 0), between[far])
-    crossed = np.clip(between[kept] - between[far], 0, None)
+    crossed = np.clip(between[near_places] - between[far], 0, None)
     queued = np.where(
         seen.queued_from[other] != NULL_TIME,
         np.clip(seen.queued_from[other] - seen.asked[other] - behind, 0, between[far] - behind), 0,
@@ -167,11 +167,11 @@ def _put_together(
     place = np.searchsorted(ids, connections.id[seen.conn])
     place = np.minimum(place, len(ids) - 1)
     mine = ids[place] == connections.id[seen.conn]
-    told = np.bincount(place[rows[gone]], minlength=len(ids))
+    told = np.bincount(place[rows[removed]], minlength=len(ids))
     in_all = np.bincount(place[mine], minlength=len(ids))
     measure = np.full(len(rows), len(rows), np.int64)
-    measure[kept] = np.arange(len(kept))
-    measure[gone] = GONE
+    measure[near_places] = np.arange(len(near_places))
+    measure[removed] = GONE
     of_use = measure < len(rows)
     keys = keys_of(place[rows], seen.n[rows], seen.orphan[rows])[of_use]
     order = np.argsort(keys)
@@ -186,7 +186,7 @@ def _put_together(
     )
     return Sights(
         ids, told, told == in_all, keys[order], measure[of_use][order], crossed + behind, queued, up, down,
-        _offsets_table(clocks, connections, seen.conn[near], up, down), ways, others,
+        _offsets_table(clocks, connections, seen.conn[near], up, down), ways, other_places,
     )  # fmt: skip
 
 
@@ -360,15 +360,15 @@ def _ways(seen: Seen, connections: Ends, near: Int64s, far: Int64s) -> tuple[Int
     return up, found
 
 
-def _theta(at: Int64s, there: Int64s, back: Int64s) -> tuple[Reals, float]:
+def _theta(at: Int64s, outward: Int64s, back: Int64s) -> tuple[Reals, float]:
     """What the second clock shows more than the first at each exchange, ns, and how that changes, ppm: messages from
-    the first capture were seen `there` later by the second, those the other way `back` later by the first."""
+    the first capture were seen `outward` later by the second, those the other way `back` later by the first."""
     seconds = (at - at.min()) / 1e9
-    slopes = [_slope(seconds, there.astype(np.float64)), _slope(seconds, -back.astype(np.float64), least=False)]
+    slopes = [_slope(seconds, outward.astype(np.float64)), _slope(seconds, -back.astype(np.float64), least=False)]
     slope = min(slopes, key=lambda one: one[1])[0]
-    sums = there + back
+    sums = outward + back
     kept = sums <= np.quantile(sums, SMALLEST)
-    height = float(np.median((there - back)[kept] / 2 - slope * seconds[kept]))
+    height = float(np.median((outward - back)[kept] / 2 - slope * seconds[kept]))
     return height + slope * seconds, slope / 1e3
 
 

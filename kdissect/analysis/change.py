@@ -24,9 +24,9 @@ PARTS = ("broker", "queued", "transfer")
 FIGURES = ("own_p50_ms", "own_p99_ms")
 
 
-def with_changes(joined: pa.Table, a: Mapping[str, pa.Table], b: Mapping[str, pa.Table],
+def with_changes(grouped: pa.Table, a: Mapping[str, pa.Table], b: Mapping[str, pa.Table],
                  columns: Sequence[str]) -> pa.Table:  # fmt: skip
-    """`joined` (a row a group of `columns`) with: counted_a, counted_b (exchanges with a duration of their own),
+    """`grouped` (a row a group of `columns`) with: counted_a, counted_b (exchanges with a duration of their own),
     waits_a, waits_b (waited as asked, and no more), own_p50_ms and own_p99_ms of either side, change_own_ms (of the
     medians), part (of PARTS whose mean grew most; null where none did), p_value (Mann and Whitney's rank test, two
     sides). Null where a group is by topic, which exchanges share, and where nothing is known."""
@@ -44,17 +44,17 @@ def with_changes(joined: pa.Table, a: Mapping[str, pa.Table], b: Mapping[str, pa
             mine = [code[:edge] == number, code[edge:] == number]
             found[key] = _changed([tuple(values[rows] for values in side)
                                    for side, rows in zip(sides, mine, strict=True)])  # fmt: skip
-    rows = [found.get(tuple(row.values()), {}) for row in joined.select(list(columns)).to_pylist()] if columns else [
-        found.get((), {}) for _ in range(joined.num_rows)
+    rows = [found.get(tuple(row.values()), {}) for row in grouped.select(list(columns)).to_pylist()] if columns else [
+        found.get((), {}) for _ in range(grouped.num_rows)
     ]  # fmt: skip
     for name in ("counted", "waits"):
         for side in "ab":
             counts = [row.get(f"{name}_{side}") for row in rows]
-            joined = joined.append_column(f"{name}_{side}", pa.array(counts, pa.int64()))
+            grouped = grouped.append_column(f"{name}_{side}", pa.array(counts, pa.int64()))
     for name in (*(f"{figure}_{side}" for figure in FIGURES for side in "ab"), "change_own_ms", "p_value"):
         values = np.array([row.get(name, math.nan) for row in rows], np.float64)
-        joined = joined.append_column(name, figures(values))
-    return joined.append_column("part", pa.array([row.get("part") for row in rows], pa.string()))
+        grouped = grouped.append_column(name, figures(values))
+    return grouped.append_column("part", pa.array([row.get("part") for row in rows], pa.string()))
 
 
 def _durations(tables: Mapping[str, pa.Table]) -> tuple[Float64s, Float64s, Float64s, Float64s]:

@@ -112,14 +112,14 @@ class ConnectionClusters:
         found: npt.NDArray[np.bool_] = codes == _code(self._texts, cluster)
         return found
 
-    def fetches(self, cluster: str | None, named: NamedFetches) -> NamedFetches:
+    def fetches(self, cluster: str | None, direct: NamedFetches) -> NamedFetches:
         """The fetches that are of the cluster, with their partitions."""
         from kdissect.tables.fetch_rows import FetchRows, fetches_of
 
-        columns = fetches_of(named.rows.fetches)
+        columns = fetches_of(direct.rows.fetches)
         kept = self.of(cluster, np.ascontiguousarray(columns["connection"]))
-        partitions = named.rows.partitions[np.repeat(kept, columns["partitions"])]
-        return replace(named, rows=FetchRows(named.rows.fetches[kept], partitions))
+        partitions = direct.rows.partitions[np.repeat(kept, columns["partitions"])]
+        return replace(direct, rows=FetchRows(direct.rows.fetches[kept], partitions))
 
     def rows(self, cluster: str | None, table: pa.Table | Codes) -> pa.Table | Codes:
         """The rows of a table about exchanges that are of the cluster."""

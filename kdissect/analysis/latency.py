@@ -124,10 +124,10 @@ def duration_figures(groups: Groups, durations: Float64s, size: int) -> dict[str
     return out
 
 
-def _per_topic(table: pa.Table, excess: Float64s, told: tuple[pa.Table | None, ...]) -> tuple[pa.Table, Float64s]:
+def _per_topic(table: pa.Table, excess: Float64s, tables: tuple[pa.Table | None, ...]) -> tuple[pa.Table, Float64s]:
     """A row for each topic of an exchange."""
     names = ("fetches", "fetch_partitions", "session_partitions", "record_batches")
-    given = [SCHEMAS[name].empty_table() if one is None else one for name, one in zip(names, told, strict=True)]
+    given = [SCHEMAS[name].empty_table() if one is None else one for name, one in zip(names, tables, strict=True)]
     topics, row, topic = topics_of(table, *given)
     without = np.setdiff1d(np.arange(table.num_rows), row)
     rows = np.concatenate([row, without])

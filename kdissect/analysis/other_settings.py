@@ -42,7 +42,7 @@ BATCHING = pa.schema(
 )
 def _polled(
     edges: Int64s, sent_at: Int64s, answered: Int64s, size: Int64s, wait: Int64s, least: Int64s, way: Int64s,
-    turn: Int64s, fetches: Int64s, empty: Int64s, later: Int64s,
+    turn: Int64s, fetches: Int64s, empty: Int64s, delays: Int64s,
 ) -> None:  # fmt: skip
     """Replay the fetches of each connection, rows edges[c] to edges[c + 1] in order of their answers; `way` is what an
     answer takes besides the broker's own time. Fills in the fetches and the empty ones, and how much later each row's
@@ -75,7 +75,7 @@ def _polled(
             if total == 0:
                 empty[c] += 1
             for row in range(at, upto):
-                later[row] = when - answered[row]
+                delays[row] = when - answered[row]
             at = upto
             now = when + turn[c]
             if at >= end and now > until:
@@ -84,8 +84,8 @@ def _polled(
 
 @kernel("const i8[:] const i8[:] const i8[:] const u1[:] i8 i8 i8[:] i8[:]")
 def _collected(
-    edges: Int64s, at: Int64s, size: Int64s, joins: npt.NDArray[np.uint8], linger: int, most: int, made: Int64s,
-    later: Int64s,
+    edges: Int64s, at: Int64s, size: Int64s, joins: npt.NDArray[np.uint8], linger: int, most: int, batches: Int64s,
+    delays: Int64s,
 ) -> None:  # fmt: skip
     """Put batches to one partition together, rows edges[g] to edges[g + 1] in order of time, those of which `joins`
     allows it: a batch waits until it is full or for `linger` (microseconds). Fills in the batches, and by how much
@@ -96,7 +96,7 @@ def _collected(
             begin = row
             opened, total = at[row], size[row]
             row += 1
-            made[g] += 1
+            batches[g] += 1
             if not joins[g] or total >= most:
                 continue
             close = opened + linger
@@ -107,7 +107,7 @@ def _collected(
                 total += size[row] - BATCH_HEADER
                 row += 1
             for i in range(begin, row):
-                later[i] = close - at[i]
+                delays[i] = close - at[i]
 
 
 def _by_client(owners: Groups) -> Iterable[tuple[tuple[str | None, str | None], list[int]]]:

@@ -364,9 +364,9 @@ class Stage:
                 for block in queue if found < len(holds) else ():
                     block.look_up(where, keys, holds, waits)
         done = []
-        while queue and (last or not queue[0].left):
+        while queue and (last or not queue[0].count_waiting):
             done.append(queue.popleft().table_with(hold_columns))
-        if sum(len(block.codes) - block.left for block in queue) > HELD_ROWS:
+        if sum(len(block.codes) - block.count_waiting for block in queue) > HELD_ROWS:
             parts = [block.split() for block in queue]
             queue.clear()
             queue.append(_Held.join_blocks([rest for _, rest in parts]))
@@ -392,7 +392,7 @@ class _Held:
     """Rows whose hold is not told yet, for each of TOLD_ELSEWHERE."""
 
     @property
-    def left(self) -> int:
+    def count_waiting(self) -> int:
         """How many rows wait."""
         return sum(map(len, self.waiting))
 

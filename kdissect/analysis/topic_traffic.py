@@ -151,11 +151,11 @@ def _positions(exchanges: pa.Table, partitions: pa.Table) -> pa.Table:
     return _events(answered, by, fetched_bytes=answered["record_bytes"].cast(COUNT), lag=answered["lag"].cast(COUNT))
 
 
-def _with_groups(found: pa.Table, connections: pa.Table) -> pa.Table:
+def _with_groups(events: pa.Table, connections: pa.Table) -> pa.Table:
     of = dict(zip(connections["connection_id"].to_pylist(), connections["group_id"].to_pylist(), strict=True))
-    ids = found["connection_id"].combine_chunks().dictionary_encode()
+    ids = events["connection_id"].combine_chunks().dictionary_encode()
     groups = pa.array([of.get(one) for one in ids.dictionary.to_pylist()], TEXT)
-    return found.append_column("group_id", groups.take(ids.indices))
+    return events.append_column("group_id", groups.take(ids.indices))
 
 
 fills(By.TRAFFIC, lambda: {"topic_traffic": SCHEMA.names})

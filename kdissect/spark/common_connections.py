@@ -131,9 +131,9 @@ def _clusters_of(sources: Sequence[Source], settings: Settings, number: int) -> 
         return {}
 
 
-def _lean(found: Sights) -> Sights:
+def _lean(sights: Sights) -> Sights:
     """Without the ids of both sights of each exchange, which tables do not have."""
-    return found._replace(ways=WAYS.empty_table())
+    return sights._replace(ways=WAYS.empty_table())
 
 
 def by_spark(spark: SparkSession) -> Each:

@@ -115,7 +115,7 @@ class Job:
             raise UsageError(f"partitions must be 1 or more, not {partitions}")
         if keep is None:
             plan = self._plan(spark, partitions, self.sources, placed)
-            if partitions is None and self.alone(spark):
+            if partitions is None and self.fits_one_task(spark):
                 return WholeDataset(spark, plan, self.strict, _cores(spark) if self._bytes > FEW_BYTES else 0)
             return Dataset(spark, plan, self.strict)
         from kdissect.spark.keep.inventory import fingerprint
@@ -127,7 +127,7 @@ class Job:
         plan_of = partial(self._plan, spark, partitions, placed=True)
         return KeptDataset(spark, plan_of, self.strict, Store(spark, str(keep)), options)
 
-    def alone(self, spark: SparkSession) -> bool:
+    def fits_one_task(self, spark: SparkSession) -> bool:
         """Whether the job is done sooner by one task than spread over all cores, which takes more work."""
         context = getattr(spark, "sparkContext", None)
         local = context is not None and str(context.master).startswith("local")
@@ -145,7 +145,7 @@ class Job:
     def keeps(self, spark: SparkSession, partitions: int | None) -> bool:
         """Whether what is decoded is to be kept where nobody says: to take it up takes longer than to read again what
         one task reads, but for a little."""
-        return partitions is not None or not self.alone(spark) or self._bytes <= FEW_BYTES
+        return partitions is not None or not self.fits_one_task(spark) or self._bytes <= FEW_BYTES
 
     @property
     def _bytes(self) -> int:

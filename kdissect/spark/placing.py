@@ -87,7 +87,11 @@ class Places:
 
     @classmethod
     def of(
-        cls, owned: Iterable[Owned], known: Brokers, sources: Sequence[str], begins: Mapping[tuple[str, str], int]
+        cls,
+        owned: Iterable[Owned],
+        named_brokers: Brokers,
+        sources: Sequence[str],
+        begins: Mapping[tuple[str, str], int],
     ) -> Places:
         """Out of what the partitions told, with brokers by name."""
         texts: dict[str, int] = {}
@@ -98,7 +102,7 @@ class Places:
             codes.append(again[one.codes] if len(again) else one.codes)
         every, first = np.unique(np.concatenate(ids), return_index=True)
         captures = [text.partition(SEPARATOR)[0] for text in texts]
-        brokers = list(known.names_of(texts).values())
+        brokers = list(named_brokers.names_of(texts).values())
         seen: dict[str, set[str]] = {}
         for broker, capture in zip(brokers, captures, strict=True):
             seen.setdefault(broker, set()).add(capture)
@@ -151,13 +155,13 @@ class Places:
             return None
         return np.where(np.asarray(ids.is_valid()), self._number_brokers(_connections(ids)), -1)
 
-    def _number_brokers(self, found: npt.NDArray[np.uint64]) -> Words:
+    def _number_brokers(self, connection_ids: npt.NDArray[np.uint64]) -> Words:
         """For each connection the number of its broker, -1 unknown."""
         if not len(self.ids):
-            return np.full(len(found), -1, np.int64)
-        at = np.searchsorted(self.ids, found)
+            return np.full(len(connection_ids), -1, np.int64)
+        at = np.searchsorted(self.ids, connection_ids)
         at[at == len(self.ids)] = 0
-        return np.where(self.ids[at] == found, self.codes[at], -1)
+        return np.where(self.ids[at] == connection_ids, self.codes[at], -1)
 
     def _brokers(self, table: pa.Table, owner: Words | None) -> pa.Array:
         if owner is not None:

@@ -334,10 +334,10 @@ def came_first(packet: Segment, acked: Int, resent: Int) -> bool:
 
 
 @part
-def may_be_needless(answers: Direction, asked: Int, resent: Int) -> bool:
-    """Whether a request's copy, `resent` behind its last byte at `asked`, may not have been needed though nothing says
-    so: an acknowledgement may be missing from the capture since."""
-    return resent > 0 and answers.gap_at > asked + resent
+def may_be_needless(answers: Direction, request_end: Int, resent: Int) -> bool:
+    """Whether a request's copy, `resent` behind its last byte at `request_end`, may not have been needed though nothing
+    says so: an acknowledgement may be missing from the capture since."""
+    return resent > 0 and answers.gap_at > request_end + resent
 
 
 @part

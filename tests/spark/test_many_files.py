@@ -59,7 +59,7 @@ def test_files_are_asked_for_their_size_once(captures: Path, tmp_path: Path, mon
     plan = Plan(job.sources, job.columns, job.settings, [0])
     with monkeypatch.context() as patched:
         patched.setattr(Path, "stat", None)
-        assert job.alone(None)  # type: ignore[arg-type]
+        assert job.fits_one_task(None)  # type: ignore[arg-type]
         assert job.by_one_task(2)
         assert job.keeps(None, None)  # type: ignore[arg-type]
         assert Dataset(None, plan, False).bytes == [size]  # type: ignore[arg-type]
@@ -71,9 +71,9 @@ def test_small_files_share_tasks(captures: Path, tmp_path: Path) -> None:
     job = prepare(str(tmp_path), ["exchanges"])
     plan = Plan(job.sources, job.columns, job.settings, [0])
     assert len(_tasks(plan, [(n, 0) for n in range(300)])) == 1
-    assert not job.alone(None)  # type: ignore[arg-type]
+    assert not job.fits_one_task(None)  # type: ignore[arg-type]
     few = prepare([str(tmp_path / f"c{n:03d}x.pcap") for n in range(50)], ["exchanges"])
-    assert few.alone(None)  # type: ignore[arg-type]
+    assert few.fits_one_task(None)  # type: ignore[arg-type]
 
 
 def test_few_cores_read_larger_captures_by_one_task(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:

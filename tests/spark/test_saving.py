@@ -30,7 +30,7 @@ def test_each_job_and_each_capture_set_is_told(
         write(
             prepare(folder, ["groups", "problems"]).on(spark, 2, placed=True),
             str(tmp_path / "out"),
-            begun=lambda name: said.append((name, spark.sparkContext.getLocalProperty("spark.job.description"))),
+            on_start=lambda name: said.append((name, spark.sparkContext.getLocalProperty("spark.job.description"))),
         )
     whole, short = sorted(caplog.messages)
     assert whole.startswith("cut.pcap: 2 files, ")

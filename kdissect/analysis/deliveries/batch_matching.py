@@ -97,18 +97,18 @@ def _by_offset(sent: Batches, delivered: Batches, exchanges: Exchanges) -> tuple
     return rows[~again], found[~again]
 
 
-def _by_bytes(sent: Batches, delivered: Batches, exchanges: Exchanges, rest: Int64s) -> Int64s:
+def _by_bytes(sent: Batches, delivered: Batches, exchanges: Exchanges, candidates: Int64s) -> Int64s:
     """For each of these rows of `delivered` a row of `sent` whose offset no answer told, -1 for none."""
-    found = np.full(len(rest), -1, np.int64)
+    found = np.full(len(candidates), -1, np.int64)
     lost = np.flatnonzero((sent.first < 0) & ((sent.sequence >= 0) | (sent.crc >= 0)))
-    if not len(lost) or not len(rest):
+    if not len(lost) or not len(candidates):
         return found
-    both = [(sent, lost), (delivered, rest)]
+    both = [(sent, lost), (delivered, candidates)]
     named = np.concatenate([part.producer[rows] >= 0 for part, rows in both])
 
-    def column(name: str, other: str) -> Int64s:
+    def column(name: str, alternative: str) -> Int64s:
         of_named = np.concatenate([getattr(part, name)[rows] for part, rows in both])
-        of_others = np.concatenate([getattr(part, other)[rows] for part, rows in both])
+        of_others = np.concatenate([getattr(part, alternative)[rows] for part, rows in both])
         return np.where(named, of_named, of_others)
 
     place = np.concatenate([part.place[rows] for part, rows in both])
@@ -117,7 +117,7 @@ def _by_bytes(sent: Batches, delivered: Batches, exchanges: Exchanges, rest: Int
         column("sequence", "records"), column("records", "records"),
     )  # fmt: skip
     mine, theirs = key[: len(lost)], key[len(lost) :]
-    logged, entry = np.unique(np.stack([theirs, delivered.first[rest]], axis=1), axis=0, return_inverse=True)
+    logged, entry = np.unique(np.stack([theirs, delivered.first[candidates]], axis=1), axis=0, return_inverse=True)
     entry = entry.reshape(-1)
     # The n-th that was sent is the n-th in the log, where there are as many.
     order = np.lexsort([exchanges.first[sent.exchange[lost]], mine])
@@ -132,7 +132,7 @@ def _by_bytes(sent: Batches, delivered: Batches, exchanges: Exchanges, rest: Int
     choice = np.where(fits, first_of[logged[:, 0]] + rank, -1)
     picked = np.where(choice >= 0, lost[order[np.minimum(choice, len(lost) - 1)]], -1)
     found = picked[entry]
-    early = exchanges.last[delivered.exchange[rest]] < exchanges.first[sent.exchange[np.maximum(found, 0)]]
+    early = exchanges.last[delivered.exchange[candidates]] < exchanges.first[sent.exchange[np.maximum(found, 0)]]
     return np.where((found >= 0) & ~early, found, UNKNOWN)
 
 

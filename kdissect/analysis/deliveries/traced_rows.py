@@ -105,10 +105,10 @@ def _only_batches(data: Input, exchange: Int64s, place: Int64s) -> Int64s:
     return found
 
 
-def _given_records(delivered: Delivered, exchange: Int64s, place: Int64s, offset: Int64s, given: Int64s) -> Pairs:
+def _given_records(delivered: Delivered, exchange: Int64s, place: Int64s, offset: Int64s, delivers: Int64s) -> Pairs:
     """Records of answers with the delivery that each belongs to; others are left out."""
     data, firsts = delivered.data, delivered.firsts
-    row = np.flatnonzero(given)
+    row = np.flatnonzero(delivers)
     first, last = batch_offsets(data, firsts)
     size = len(first)
     if not size or not len(row):

@@ -217,38 +217,42 @@ def _outcomes(
     return np.where((last_done >= 0) & ~expired, np.where(commits == 1, COMMITTED, ABORTED), found)
 
 
-def _places(inits: _Inits, named: Int64s, since: Int64s) -> tuple[Int64s, Int64s]:
+def _places(inits: _Inits, transactional_ids: Int64s, since: Int64s) -> tuple[Int64s, Int64s]:
     """Rows of `inits` by id and time, and where among them each transaction's instant lies: behind those up to it."""
     order = np.lexsort([inits.at, inits.id])
     values = np.unique(np.concatenate([inits.at, since]))
     wide = len(values) + 1
     key = inits.id[order] * wide + np.searchsorted(values, inits.at[order])
-    return order, np.searchsorted(key, named * wide + np.searchsorted(values, since), "right")
+    return order, np.searchsorted(key, transactional_ids * wide + np.searchsorted(values, since), "right")
 
 
-def _taken_over(inits: _Inits, named: Int64s, since: Int64s) -> Int64s:
+def _taken_over(inits: _Inits, transactional_ids: Int64s, since: Int64s) -> Int64s:
     """The first InitProducerId for the same transactional id after these instants, UNKNOWN for none."""
     if not len(inits.id):
-        return np.full(len(named), UNKNOWN, np.int64)
-    order, place = _places(inits, named, since)
+        return np.full(len(transactional_ids), UNKNOWN, np.int64)
+    order, place = _places(inits, transactional_ids, since)
     row = order[np.minimum(place, len(order) - 1)]
-    return np.where((named >= 0) & (place < len(order)) & (inits.id[row] == named), row, UNKNOWN)
+    return np.where(
+        (transactional_ids >= 0) & (place < len(order)) & (inits.id[row] == transactional_ids), row, UNKNOWN
+    )
 
 
-def _timeouts(inits: _Inits, named: Int64s, since: Int64s) -> Int64s:
+def _timeouts(inits: _Inits, transactional_ids: Int64s, since: Int64s) -> Int64s:
     """TransactionTimeoutMs that the producers of these transactions had asked for last."""
     if not len(inits.id):
-        return np.full(len(named), UNKNOWN, np.int64)
-    order, place = _places(inits, named, since)
+        return np.full(len(transactional_ids), UNKNOWN, np.int64)
+    order, place = _places(inits, transactional_ids, since)
     row = order[np.maximum(place - 1, 0)]
-    return np.where((named >= 0) & (place > 0) & (inits.id[row] == named), inits.timeout[row], UNKNOWN)
+    return np.where(
+        (transactional_ids >= 0) & (place > 0) & (inits.id[row] == transactional_ids), inits.timeout[row], UNKNOWN
+    )
 
 
-def _followed(named: Int64s, at: Int64s) -> Flags:
+def _followed(transactional_ids: Int64s, at: Int64s) -> Flags:
     """Whether another transaction of the same transactional id came later."""
-    last = np.full(int(named.max()) + 2 if len(named) else 1, NULL_TIME, np.int64)
-    np.maximum.at(last, named + 1, at)
-    found: Flags = (named >= 0) & (at < last[named + 1])
+    last = np.full(int(transactional_ids.max()) + 2 if len(transactional_ids) else 1, NULL_TIME, np.int64)
+    np.maximum.at(last, transactional_ids + 1, at)
+    found: Flags = (transactional_ids >= 0) & (at < last[transactional_ids + 1])
     return found
 
 

@@ -171,9 +171,9 @@ def _write(finding: Finding, values: Mapping[str, Any], case: str | None) -> Fin
     )
 
 
-def _extreme(rows: pa.Table, names: tuple[str, ...], which: Callable[[Int64s], int | None]) -> int | None:
+def _extreme(rows: pa.Table, names: tuple[str, ...], pick: Callable[[Int64s], int | None]) -> int | None:
     """The earliest or latest instant of some columns, None where all are null."""
-    return which(np.concatenate([times(rows, name) for name in names]))
+    return pick(np.concatenate([times(rows, name) for name in names]))
 
 
 def error_names(exchanges: pa.Table, rows: Int64s) -> list[str]:

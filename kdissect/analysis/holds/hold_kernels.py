@@ -58,25 +58,31 @@ def refill(old: Int64s, new: Int64s, key: Scalar) -> None:
 
 
 @part
-def tell(
-    known: Int64s, counts: Int64s, most: Scalar, broker: Scalar, topic: Scalar, partition: Scalar, high: Scalar,
+def note_watermark(
+    watermarks: Int64s, counts: Int64s, most: Scalar, broker: Scalar, topic: Scalar, partition: Scalar, high: Scalar,
     stable: Scalar,
 ) -> None:  # fmt: skip
     """A broker tells a partition's high watermark and last stable offset (-1: not told)."""
     if broker < 0 or topic < 0:
         return
-    at = place_of(known, 3, broker, topic, partition)
-    if known[at, 0] == -1:
+    at = place_of(watermarks, 3, broker, topic, partition)
+    if watermarks[at, 0] == -1:
         if counts[0] >= most:
-            known[:, 0] = -1
+            watermarks[:, 0] = -1
             counts[0] = 0
-            at = place_of(known, 3, broker, topic, partition)
+            at = place_of(watermarks, 3, broker, topic, partition)
         counts[0] += 1
-        known[at, 0], known[at, 1], known[at, 2], known[at, 3], known[at, 4] = broker, topic, partition, -1, -1
+        watermarks[at, 0], watermarks[at, 1], watermarks[at, 2], watermarks[at, 3], watermarks[at, 4] = (
+            broker,
+            topic,
+            partition,
+            -1,
+            -1,
+        )
     if high >= 0:
-        known[at, 3] = high
+        watermarks[at, 3] = high
     if stable >= 0:
-        known[at, 4] = stable
+        watermarks[at, 4] = stable
 
 
 @kernel(
@@ -85,7 +91,8 @@ def tell(
 )
 def run(
     order: Int64s, fetches: Int64s, firsts: Int64s, rows: Int64s, sighted: Int64s, windows: Int64s, sure: Int64s,
-    until: Int64s, known: Int64s, muted: Int64s, counts: Int64s, most_known: Scalar, most_muted: Scalar, begin: Scalar,
+    until: Int64s, watermarks: Int64s, muted: Int64s, counts: Int64s, most_known: Scalar, most_muted: Scalar,
+    begin: Scalar,
 ) -> Scalar:  # fmt: skip
     """Events as `events` makes them, from place `begin` on; `fetches` and `rows` as `kdissect.tables.fetch_rows` says.
     A partition that the request leaves unnamed has the offset of its session. Out: per fetch
@@ -98,7 +105,7 @@ def run(
             new = 1
         elif kind == 2:
             new = firsts[i + 1] - firsts[i]
-        if 2 * (min(counts[0] + new, most_known) + 1) > len(known) or 2 * (counts[1] + 2) > len(muted):
+        if 2 * (min(counts[0] + new, most_known) + 1) > len(watermarks) or 2 * (counts[1] + 2) > len(muted):
             return at_event
         if kind == 0:
             at = place_of(muted, 1, windows[i, 1], 0, 0)
@@ -111,13 +118,24 @@ def run(
                 muted[at, 0] = windows[i, 1]
             muted[at, 1], muted[at, 2] = windows[i, 2], windows[i, 3]
         elif kind == 1:
-            tell(known, counts, most_known, sighted[i, 1], sighted[i, 2], sighted[i, 3], sighted[i, 4], sighted[i, 5])
+            note_watermark(
+                watermarks,
+                counts,
+                most_known,
+                sighted[i, 1],
+                sighted[i, 2],
+                sighted[i, 3],
+                sighted[i, 4],
+                sighted[i, 5],
+            )
         elif kind == 2:
             for q in range(firsts[i], firsts[i + 1]):
                 given = partition_at(rows, q)
                 if given.flags & h.GIVEN:
                     broker = fetch_at(fetches, i).broker
-                    tell(known, counts, most_known, broker, given.log, given.partition, given.high, given.stable)
+                    note_watermark(
+                        watermarks, counts, most_known, broker, given.log, given.partition, given.high, given.stable
+                    )
         elif kind == 4:
             if counts[1] > 0:
                 fetch = fetch_at(fetches, i)
@@ -133,10 +151,10 @@ def run(
                 offset = given.offset if given.offset >= 0 else given.session_offset
                 if given.records <= 0 or offset < 0 or broker < 0 or given.log < 0:
                     continue
-                at = place_of(known, 3, broker, given.log, given.partition)
-                if known[at, 0] == -1:
+                at = place_of(watermarks, 3, broker, given.log, given.partition)
+                if watermarks[at, 0] == -1:
                     continue
-                limit = known[at, 4] if committed else known[at, 3]
+                limit = watermarks[at, 4] if committed else watermarks[at, 3]
                 if offset < limit:
                     now = given.stable if committed else given.high
                     total += given.records if now == limit else 1
@@ -186,8 +204,8 @@ def events(
 
 
 @kernel("i8[:,:] i8[:,:] i8[:,:] const i8[:] -> i8 i8")
-def keep(fetches: Int64s, partitions: Int64s, begun: Int64s, due: Int64s) -> tuple[Scalar, Scalar]:
-    """Move the fetches that are not due to the end, with their partitions and what is in the columns of `begun`; how
+def keep(fetches: Int64s, partitions: Int64s, columns: Int64s, due: Int64s) -> tuple[Scalar, Scalar]:
+    """Move the fetches that are not due to the end, with their partitions and what is in the columns of `columns`; how
     many of each these are."""
     to, p_to, k = len(fetches), len(partitions), due.size - 1
     p = len(partitions)
@@ -205,8 +223,8 @@ def keep(fetches: Int64s, partitions: Int64s, begun: Int64s, due: Int64s) -> tup
             continue
         for column in range(h.FETCH_WIDTH):
             fetches[to, column] = fetches[i, column]
-        for row in range(len(begun)):
-            begun[row, to] = begun[row, i]
+        for row in range(len(columns)):
+            columns[row, to] = columns[row, i]
         for q in range(size - 1, -1, -1):
             for column in range(h.PARTITION_WIDTH):
                 partitions[p_to + q, column] = partitions[p + q, column]
@@ -298,21 +316,21 @@ def name_produces(
     "-> i8 i8"
 )
 def take_over(
-    high: Int64s, n: Int64s, rows: Int64s, told_high: Int64s, told_n: Int64s, told: npt.NDArray[np.int8],
-    told_waits: Reals, holds: npt.NDArray[np.int8], waits: Reals, left: Int64s, at: Scalar,
+    high: Int64s, n: Int64s, rows: Int64s, told_high: Int64s, told_n: Int64s, settled: npt.NDArray[np.int8],
+    told_waits: Reals, holds: npt.NDArray[np.int8], waits: Reals, missing: Int64s, at: Scalar,
 ) -> tuple[Scalar, Scalar]:  # fmt: skip
     """Holds and waits [kinds of waits, rows] of these rows, by their keys, out of what is told from the `at`-th on. The
-    two stand in the same order, but what is told may lack some. Returns how many are `left`, and where the next ones
+    two stand in the same order, but what is told may lack some. Returns how many are `missing`, and where the next ones
     stand."""
     count = np.int64(0)
     for i in range(rows.size):
         row = rows[i]
-        if at < told.size and told_high[at] == high[row] and told_n[at] == n[row]:
-            holds[row] = told[at]
+        if at < settled.size and told_high[at] == high[row] and told_n[at] == n[row]:
+            holds[row] = settled[at]
             for kind in range(len(waits)):
                 waits[kind, row] = told_waits[kind, at]
             at += 1
         else:
-            left[count] = row
+            missing[count] = row
             count += 1
     return count, at

@@ -59,7 +59,7 @@ class Shown:
         """`order`, written out."""
         return np.arange(self.partitions.num_rows, dtype=np.int64) if self.order is None else self.order
 
-    def joined(self, new: Shown) -> Shown:
+    def append_tables(self, new: Shown) -> Shown:
         """These tables and new ones behind them."""
         order = None
         if self.order is not None or new.order is not None:
@@ -231,7 +231,7 @@ class Reading:
             firsts = starts(rows)
         shown = None if self.hidden else Shown(table, parts, order)
         if shown is not None and before is not None and before.shown is not None:
-            shown = before.shown.joined(shown)
+            shown = before.shown.append_tables(shown)
         return Waiting(rows, inner, firsts, uses, used, created, shown, settled_rows)
 
 

@@ -145,7 +145,7 @@ def spark(
                     terminal.say(made.reused)
                 with Stages(session) as stages:
                     stage = partial(setattr, stages, "name")
-                    rows = write(made, output, form=form, by=columns, begun=stage, lease=mine)
+                    rows = write(made, output, form=form, by=columns, on_start=stage, lease=mine)
                     remarks = made.remarks
                 size = sum(made.bytes)
         except (PySparkException, Py4JError) as error:

@@ -31,14 +31,14 @@ def split_single_values(table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
     return table.drop_columns(list(single)), single
 
 
-def together(rest: pa.Table, single: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+def together(table: pa.Table, single: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
     """The table with this schema that `parted` was given; columns that neither has are left out."""
-    there, columns = set(rest.column_names), {}
+    there, columns = set(table.column_names), {}
     for field in schema:
         if field.name in there:
-            columns[field.name] = rest[field.name]
+            columns[field.name] = table[field.name]
         elif field.name in single:
-            columns[field.name] = _repeated(single[field.name], field.type, rest.num_rows)
+            columns[field.name] = _repeated(single[field.name], field.type, table.num_rows)
     return pa.table(columns)
 
 

@@ -111,23 +111,24 @@ def shrunk(table: pa.Table) -> pa.Table:
     return table
 
 
-def _shrunk(column: pa.ChunkedArray, known: pa.Array) -> pa.Array:
+def _shrunk(column: pa.ChunkedArray, values: pa.Array) -> pa.Array:
     codes = pa.chunked_array([chunk.indices for chunk in column.chunks]).combine_chunks()
     used = pc.unique(codes.drop_null())
-    places = np.zeros(len(known), np.int64)
+    places = np.zeros(len(values), np.int64)
     places[used.to_numpy()] = np.arange(len(used))
     made = pa.array(places[codes.fill_null(0).to_numpy()], mask=np.asarray(codes.is_null()))
-    return pa.DictionaryArray.from_arrays(made.cast(column.type.index_type), known.take(used))
+    return pa.DictionaryArray.from_arrays(made.cast(column.type.index_type), values.take(used))
 
 
-def read_cell(data: bytes, known: Mapping[str, Any] | None = None) -> pa.Table:
-    """A table out of a cell. `known`: columns that are left out where each row has this value in a file of `Pieces`."""
+def read_cell(data: bytes, constants: Mapping[str, Any] | None = None) -> pa.Table:
+    """A table out of a cell. `constants`: columns that are left out where each row has this value in a file of
+    `Pieces`."""
     if data.startswith(FILED):
         with pa.memory_map(data.removeprefix(FILED).decode()) as file, pa.ipc.open_stream(file) as reader:
             rest = reader.read_all()
         told = rest.schema.metadata
-        single, known = json.loads(told[SINGLE]), known or {}
-        single = {name: value for name, value in single.items() if name not in known or known[name] != value}
+        single, constants = json.loads(told[SINGLE]), constants or {}
+        single = {name: value for name, value in single.items() if name not in constants or constants[name] != value}
         return together(rest, single, pa.ipc.read_schema(pa.py_buffer(told[WHOLE])))
     with pa.ipc.open_stream(data) as reader:
         return reader.read_all()
@@ -144,9 +145,9 @@ class Cell(NamedTuple):
     origin: int = 0
 
 
-def rows(listed: Sequence[Cell]) -> pa.RecordBatch:
+def rows(staged_cells: Sequence[Cell]) -> pa.RecordBatch:
     """Staged rows."""
-    columns = zip(*listed, strict=True) if listed else [[] for _ in STAGED]
+    columns = zip(*staged_cells, strict=True) if staged_cells else [[] for _ in STAGED]
     return pa.RecordBatch.from_arrays(
         [pa.array(list(column), field.type) for column, field in zip(columns, STAGED, strict=True)], schema=STAGED
     )

@@ -263,36 +263,36 @@ class FilteringFormat(Format):
         return FilteringReader(_of(parse_options(self.options), schema))
 
 
-def _of(wanted: Asked, schema: StructType) -> Asked:
+def _of(query: Asked, schema: StructType) -> Asked:
     """What is asked for with the columns that `.schema(...)` names. Raises UsageError for others."""
-    if schema.names == wanted.columns:
-        return wanted
-    known = wanted.schema.names
+    if schema.names == query.columns:
+        return query
+    known = query.schema.names
     for name in schema.names:
         if name not in known:
-            raise UsageError(f"table {wanted.table!r} has no column {name!r}{near(name, known)}")
-    return replace(wanted, columns=list(schema.names), named=True)
+            raise UsageError(f"table {query.table!r} has no column {name!r}{near(name, known)}")
+    return replace(query, columns=list(schema.names), named=True)
 
 
-def rows(wanted: Asked, source: Source, file: int | None) -> Iterator[pa.RecordBatch]:
+def rows(query: Asked, source: Source, file: int | None) -> Iterator[pa.RecordBatch]:
     """Rows of a file, or with `file` None of a capture as a whole."""
     if file is not None:
         name, path = source.files[file]
-        after, before = wanted.settings.after, wanted.settings.before
+        after, before = query.settings.after, query.settings.before
         yield from packet_rows.read(
-            wanted.table, source.name, packet_rows.member(name, path), wanted.columns, after, before
+            query.table, source.name, packet_rows.member(name, path), query.columns, after, before
         )
         return
     if not source.files:
         return
-    schema = pa.schema([field.remove_metadata() for field in wanted.schema])
-    for batch in _rows_of(Capture([source.capture()], wanted.settings), wanted):
+    schema = pa.schema([field.remove_metadata() for field in query.schema])
+    for batch in _rows_of(Capture([source.capture()], query.settings), query):
         yield batch.cast(schema)
 
 
-def _rows_of(capture: Capture, wanted: Asked) -> Iterator[pa.RecordBatch]:
+def _rows_of(capture: Capture, query: Asked) -> Iterator[pa.RecordBatch]:
     """Rows of a table of a capture: in flat memory, but for tables that are made of all rows or at the end."""
-    name, columns, where = wanted.table, wanted.columns if wanted.named else None, wanted.where
+    name, columns, where = query.table, query.columns if query.named else None, query.where
     made = TABLES[name].made
     if made.needs_everything or made.at_the_end:
         yield from capture.ordered(name, columns, where)

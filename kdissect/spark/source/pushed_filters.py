@@ -11,25 +11,25 @@ import pyarrow as pa
 from pyspark.sql import datasource as d
 
 
-def condition(one: Any, schema: pa.Schema) -> str | None:
+def condition(pushed: Any, schema: pa.Schema) -> str | None:
     """A filter of Spark (`pyspark.sql.datasource.Filter`) on a row of a table. None where no condition says it: for
     columns inside of others, for lists, and for comparisons that are not with a number, text, time or truth value."""
-    if isinstance(one, d.Not):
-        inner = one.child
+    if isinstance(pushed, d.Not):
+        inner = pushed.child
         return condition(d.IsNotNull(inner.attribute), schema) if isinstance(inner, d.IsNull) else None
-    attribute: tuple[str, ...] = getattr(one, "attribute", ())
+    attribute: tuple[str, ...] = getattr(pushed, "attribute", ())
     if len(attribute) != 1 or attribute[0] not in schema.names:
         return None
     column, kind = f'"{attribute[0]}"', schema.field(attribute[0]).type
-    if isinstance(one, d.IsNull):
+    if isinstance(pushed, d.IsNull):
         return f"{column} is null"
-    if isinstance(one, d.IsNotNull):
+    if isinstance(pushed, d.IsNotNull):
         return f"{column} is not null"
-    if isinstance(one, d.In):
-        values = [_literal(value, kind) for value in one.value if value is not None]
+    if isinstance(pushed, d.In):
+        values = [_literal(value, kind) for value in pushed.value if value is not None]
         return None if None in values or not values else f"{column} in ({', '.join(map(str, values))})"
-    compared = next((sign for type_, sign in _SIGNS if type(one) is type_), None)
-    value = None if compared is None else _literal(one.value, kind)
+    compared = next((sign for type_, sign in _SIGNS if type(pushed) is type_), None)
+    value = None if compared is None else _literal(pushed.value, kind)
     return None if value is None else f"{column} {compared} {value}"
 
 

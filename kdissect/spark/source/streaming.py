@@ -121,8 +121,8 @@ def rows_of(cells: DataFrame, table: str, columns: Sequence[str], placed: bool =
     return cells.select("data").mapInArrow(partial(_rows, schema=plain), spark_schema(schema))
 
 
-def _columns(table: str, named: Sequence[str] | None) -> list[str]:
-    return columns(table, named)
+def _columns(table: str, names: Sequence[str] | None) -> list[str]:
+    return columns(table, names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,12 +192,12 @@ def holds_exchanges(plan: Plan) -> bool:
     return Stage(columns_to_ask(plan.tables)).holds_exchanges
 
 
-def _begin_analysis(wanted: Mapping[str, Sequence[str]], cells: Iterator[Cell]) -> tuple[Stages, Iterator[Cell]]:
+def _begin_analysis(columns: Mapping[str, Sequence[str]], cells: Iterator[Cell]) -> tuple[Stages, Iterator[Cell]]:
     """The analysis of a broker as its rows find it, and these."""
     first = next(cells)
     if first.table == STATE:
         return pickle.loads(first.data), cells
-    return Stages(wanted, waiting=WAITING), chain([first], cells)
+    return Stages(columns, waiting=WAITING), chain([first], cells)
 
 
 def _analysed(

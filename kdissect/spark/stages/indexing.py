@@ -151,9 +151,9 @@ class Chunks:
         self._count, self._chunk = len(rows), chunk
         yield from self.cut(flows)
 
-    def secrets(self, found: list[bytes]) -> pa.RecordBatch:
+    def secrets(self, keys: list[bytes]) -> pa.RecordBatch:
         """TLS keys that stand in the file, for every bucket; before the packets that follow them."""
-        data = dumped(found, list[bytes])
+        data = dumped(keys, list[bytes])
         self._chunk += 1
         return _batch(
             [(label, self.number, self.file, self._chunk - 1, KEYS, data, None) for label in self.plan.labels]

@@ -140,14 +140,14 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
 
 
 def resolved_rows(
-    batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names, known: Mapping[str, Any] | None = None
+    batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names, constants: Mapping[str, Any] | None = None
 ) -> Iterator[pa.Table]:
     """Staged rows of one table with everything that only the whole job knows; helper columns stand among theirs. Of
-    `exchanges` what was found out about them comes first (FOUND). `known`: see `read_cell`."""
+    `exchanges` what was found out about them comes first (FOUND). `constants`: see `read_cell`."""
     builder, found = names.builder(plan), Found()
     for batch in batches:
         for kind, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
-            table = read_cell(data.as_py(), known)
+            table = read_cell(data.as_py(), constants)
             if plan.whole:
                 yield table
                 continue

@@ -56,7 +56,7 @@ class Writer:
         return cls(platform.node(), os.getpid(), _machine(), _started(os.getpid()))
 
     @property
-    def gone(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether the process is known to have ended: only one of this machine is."""
         return self.machine != "" and self.machine == _machine() and _started(self.process) != self.started
 
@@ -172,7 +172,7 @@ class Lease:
         for name, changed in times.items():
             writer = _writer(self._folder.read(name))
             silent = now - changed
-            if silent > STALE or (writer is not None and writer.gone):
+            if silent > STALE or (writer is not None and writer.has_ended):
                 self._folder.remove(name)
             elif name in self._folder.times():
                 who = "" if writer is None else f": process {writer.process} on {writer.host}"

@@ -78,7 +78,7 @@ class PlacedTables(Mapping[str, "DataFrame"]):
                 frames.append(self[name].coalesce(most).mapInArrow(write, told))
         return frames
 
-    def known(self, name: str) -> pa.Table | None:
+    def driver_rows(self, name: str) -> pa.Table | None:
         """The rows of a table that the driver has, as they are written."""
         if TABLES[name].made in (By.LEARNED, By.NOTED):
             return self._places.placed(name, self._made.collect_small(name), self._made.plan.tables[name])

@@ -38,65 +38,64 @@ SUCCESS = "_SUCCESS"
 
 
 def write(
-    made: Dataset,
+    dataset: Dataset,
     output: str,
     *,
     form: str = "parquet",
     by: Mapping[str, Sequence[str]] | None = None,
-    begun: Callable[[str], None] = lambda name: None,
+    on_start: Callable[[str], None] = lambda name: None,
     lease: Lease | None = None,
 ) -> dict[str, int]:
     """Write every table of a job (`Job.on(..., placed=True)`, or one that is kept) below `output`; rows of each.
 
-    All of them are there together at the end (`snapshots`), in Delta or Iceberg table by table, where rows of
-    exchanges are merged by their id. Each has `capture`, `broker`, `at` and `date`. `by`: for each table the columns
-    that folders are made by. `begun` is told what is done, each table's name among it, and so is Spark's UI. `lease`:
-    the caller's for `output`; without it the function takes one. Logs a line for each capture set (`kdissect.spark`,
-    INFO). Raises OutputError where nothing can be written, UsageError for a job that was not made to be written, and
-    while another run writes to `output`.
-    """
-    if not made.plan.placed:
+    All of them are there together at the end (`snapshots`), in Delta or Iceberg table by table, where rows of exchanges
+    are merged by their id. Each has `capture`, `broker`, `at` and `date`. `by`: for each table the columns that folders
+    are made by. `on_start` is told what is done, each table's name among it, and so is Spark's UI. `lease`: the
+    caller's for `output`; without it the function takes one. Logs a line for each capture set (`kdissect.spark`, INFO).
+    Raises OutputError where nothing can be written, UsageError for a job that was not made to be written, and while
+    another run writes to `output`."""
+    if not dataset.plan.placed:
         raise UsageError("these tables were not made to be written: ask for them with keep=, or write them by Spark")
     cut = by or {}
-    files = HadoopFiles(made.spark)
+    files = HadoopFiles(dataset.spark)
     files.try_out(output)
     with leased(files, output) if lease is None else contextlib.nullcontext(lease) as held:
-        return _write(made, output, form, cut, begun, files, held)
+        return _write(dataset, output, form, cut, on_start, files, held)
 
 
 def _write(
-    made: Dataset, output: str, form: str, cut: Mapping[str, Sequence[str]], begun: Callable[[str], None],
+    dataset: Dataset, output: str, form: str, cut: Mapping[str, Sequence[str]], on_start: Callable[[str], None],
     files: HadoopFiles, lease: Lease,
 ) -> dict[str, int]:  # fmt: skip
     """`write`, while the lease is held."""
-    session = made.spark
-    placed = PlacedTables(made)
+    session = dataset.spark
+    placed = PlacedTables(dataset)
     names = [name for name in placed if not cut.get(name)] if form == "parquet" and files.local(output) else []
     run = None if form in LAKES else snapshots(files, output)
-    here = None if run is None or not names else TasksFiles(made, placed, names, run)
-    _describe(session, f"decoding {many(len(made.plan.sources), 'capture')} of {many(len(made.bytes), 'file')}")
-    begun("decoding")
-    counted = _decode_and_log(made)
-    most = max(1, -(-sum(made.bytes) // FILE_BYTES))
+    here = None if run is None or not names else TasksFiles(dataset, placed, names, run)
+    _describe(session, f"decoding {many(len(dataset.plan.sources), 'capture')} of {many(len(dataset.bytes), 'file')}")
+    on_start("decoding")
+    counted = _decode_and_log(dataset)
+    most = max(1, -(-sum(dataset.bytes) // FILE_BYTES))
     rows: dict[str, int] = {}
     if run is None:
         lake = LakeTables(session, form, output)
         for name in placed:
             _describe(session, f"table {name} of {counted}")
-            begun(name)
+            on_start(name)
             lease.check()
             rows[name] = lake.save(name, _spread(placed[name], cut.get(name, ()), most), cut.get(name, ()))
         _describe(session, None)
         return rows
     if here is not None:
         _describe(session, f"{many(len(names), 'table')} of {counted}")
-        begun(many(len(names), "table") if len(names) > 1 else names[0])
+        on_start(many(len(names), "table") if len(names) > 1 else names[0])
         rows |= here.save(most)
     for name in placed:
         if name in names:
             continue
         _describe(session, f"table {name} of {counted}")
-        begun(name)
+        on_start(name)
         frame, columns = placed[name], cut.get(name, ())
         _spread(frame, columns, most).write.format(form).partitionBy(*columns).save(run.place(name))
         rows[name] = _rows(session, form, frame, run.place(name))
@@ -130,7 +129,7 @@ class TasksFiles:
             found += [tuple(row) for row in reduce(lambda one, other: one.unionAll(other), frames).collect()]
         with TableFiles(self._aside, placed.schemas) as files:
             for name in self._names:
-                known = placed.known(name)
+                known = placed.driver_rows(name)
                 if known is not None and known.num_rows:
                     files.add(name, known)
                 elif all(name != one for one, *_ in found):
@@ -157,14 +156,14 @@ def _rows(session: SparkSession, form: str, frame: DataFrame, place: str) -> int
     return (read.schema(frame.schema) if form == "parquet" else read).load(place).count()
 
 
-def _decode_and_log(made: Dataset) -> str:
+def _decode_and_log(dataset: Dataset) -> str:
     """Decode; log what was read of each capture set, and what was not and why; what was read in all."""
-    facts: dict[int, list[FileFacts]] = {number: [] for number in range(len(made.plan.sources))}
-    for name, data in made.notes:
+    facts: dict[int, list[FileFacts]] = {number: [] for number in range(len(dataset.plan.sources))}
+    for name, data in dataset.notes:
         if name == FILE:
             one: FileFacts = loaded(data, FileFacts)
             facts[one.capture].append(one)
-    for number, source in enumerate(made.plan.sources):
+    for number, source in enumerate(dataset.plan.sources):
         told = [many(len(source.files), "file"), many(sum(one.report.packets for one in facts[number]), "packet")]
         told += [_said(one.report.name, wrong) for one in facts[number] for wrong in one.problems[:SAID]]
         log.info("%s: %s", source.name, ", ".join(told))
@@ -176,8 +175,8 @@ def _said(file: str, wrong: CaptureProblem) -> str:
     return f"{file if wrong.where == file else f'{file}, {wrong.where}'}: {wrong.detail}"
 
 
-def _describe(session: SparkSession, what: str | None) -> None:
+def _describe(session: SparkSession, text: str | None) -> None:
     """What Spark's UI says of the jobs that follow."""
     context = getattr(session, "sparkContext", None)
     if context is not None:
-        context.setJobDescription(None if what is None else f"kdissect: {what}")
+        context.setJobDescription(None if text is None else f"kdissect: {text}")

@@ -90,9 +90,9 @@ class LinkedTables:
             place.rename(self._below / f"{table}-before-{self._mine}")
         place.symlink_to(os.path.join(SNAPSHOTS, NEWEST, table))
 
-    def _clear(self, kept: set[Path | None]) -> None:
+    def _clear(self, counting: set[Path | None]) -> None:
         """Remove snapshots that neither count nor have counted last, nor are linked to from those."""
-        whole = {one for one in kept if one is not None}
+        whole = {one for one in counting if one is not None}
         linked = {path.resolve() for one in whole if one.is_dir() for path in one.iterdir() if path.is_symlink()}
         for old in self._below.iterdir():
             if old.is_symlink() or old in whole:

@@ -95,15 +95,15 @@ class _Held:
     """The longest."""
 
 
-def _finding(tables: ev.Tables, side: str, held: _Held) -> list[ev.Finding]:
+def _finding(tables: ev.Tables, side: str, direction: _Held) -> list[ev.Finding]:
     """The finding about messages of one direction."""
-    ids, brokers = ev.names(held.connections["connection_id"]), ev.names(held.connections["broker"])
-    client = held.connections["client_id"][0].as_py()
-    took = np.nan_to_num(reals(held.exchanges, f"{side}_transfer_ms"))
-    late, never = int((took >= STALL_MS).sum()), int(row_filters.unfinished(held.exchanges, side).sum())
-    throttled = side == "request" and bool((reals(held.exchanges, "throttle_ms") > 0).any())
+    ids, brokers = ev.names(direction.connections["connection_id"]), ev.names(direction.connections["broker"])
+    client = direction.connections["client_id"][0].as_py()
+    took = np.nan_to_num(reals(direction.exchanges, f"{side}_transfer_ms"))
+    late, never = int((took >= STALL_MS).sum()), int(row_filters.unfinished(direction.exchanges, side).sum())
+    throttled = side == "request" and bool((reals(direction.exchanges, "throttle_ms") > 0).any())
     values = {
-        "brokers": brokers, "closed": held.closed_ms, "several": len(ids) > 1, "connections": ids,
+        "brokers": brokers, "closed": direction.closed_ms, "several": len(ids) > 1, "connections": ids,
         "late": late or None, "longest": float(took.max()), "never": never or None,
     }  # fmt: skip
     ended = f"{side}_first_at is not null and {side}_last_at is null"
