@@ -10,8 +10,13 @@ from collections.abc import Iterator
 from tests.conftest import PACKAGE, ROOT
 
 EMPTY = frozenset(
-    ["take", "takes", "taken", "told", "tell", "tells", "named", "wanted", "known", "found", "find", "rest", "whole", "listed", "asked", "made", "opened", "shown", "joined", "given", "gives", "kept", "left", "parted", "one", "ones", "other", "others", "thing", "things", "what", "which", "aside", "alone", "spare", "later", "begun", "gone", "put", "held", "here", "there"]
-)
+    {
+        "take", "takes", "taken", "told", "tell", "tells", "named", "wanted", "known", "found", "find", "rest",
+        "whole", "listed", "asked", "made", "opened", "shown", "joined", "given", "gives", "kept", "left",
+        "parted", "one", "ones", "other", "others", "thing", "things", "what", "which", "aside", "alone",
+        "spare", "later", "begun", "gone", "put", "held", "here", "there",
+    }
+)  # fmt: skip
 """Names that fit anything."""
 MANY = 5
 """Modules that may not define functions of one name without a reason."""
