@@ -567,19 +567,3 @@ def test_the_way_back_is_unknown_where_a_connection_is_met_until_its_least_is_kn
     assert found[-1][1] == "bound"
     assert begun.shares()[0][1] == "ack"
     assert begun.shares()[-1][1] == "timestamps"
-
-
-def test_whether_a_timers_copy_was_needed_is_unknown_where_an_acknowledgement_may_be_missing() -> None:
-    """The missing one may have said that the bytes came twice (D-SACK). The network had the time in either case."""
-    for missing, resent in ((False, 250), (True, None)):
-        wire = Wire()
-        wire.begin()
-        wire.ask(100)
-        wire.again(350)
-        if missing:
-            wire.bare(350.4)
-            wire.uncaptured()
-        wire.answer(351)
-        row = wire.table("exchanges")[-1]
-        assert row["request_resent_ms"] == resent
-        assert row["network_ms"] == pytest.approx(250.4)

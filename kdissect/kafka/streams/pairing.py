@@ -53,7 +53,6 @@ from kdissect.tcp.roundtrip import (
     acks_removed,
     came_first,
     in_force,
-    looks_like_probe,
     lost_by_copies,
     may_be_needless,
     network_share,
@@ -438,10 +437,9 @@ def _network_columns(connection: Connection, exchange: Exchange, request: Reques
     if way.skipped == 1 and not alone:  # how long it lay behind its predecessor is not known
         share, kind = np.int64(-1), np.int64(-1)
         exchange.queued_from = NULL
-    unsure = may_be_needless(connection.directions[1 - connection.client], asked, request.resent)
-    if unsure and looks_like_probe(asking, request.resent):
+    if may_be_needless(asking, connection.directions[1 - connection.client], asked, request.resent):
         share, kind = np.int64(-1), np.int64(-1)
-    if unsure or kind < 0:
+    if kind < 0:
         exchange.request_resent = -1
     if kind < 0 and exchange.queued_from != NULL:  # the answer before it left the broker sooner by so much more
         exchange.queued_from += min(way.rise - way.behind_rise, 0)
