@@ -522,6 +522,18 @@ def connection(n: int, begin: float, end: float, **more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
+def brief_connections(count: int = 20, refused: int = 9) -> Rows:
+    """Connections of client a that live 0.1 s, of which some end at a refused login."""
+    brief = [connection(n, float(n), n + 0.1, end_reason="fin", exchanges=2) for n in range(count)]
+    logins = [
+        exchange(
+            n, n + 0.05, connection_id=f"{n:016x}", client_id="a", api_key=36, api="SaslAuthenticate", error_code=58
+        )
+        for n in range(refused)
+    ]
+    return {"connections": brief, "exchanges": logins}
+
+
 def reset_connections(
     count: int = 3, owners: str = "ab", apart: float = 0.1, back: float = 1.0, answered: int = 2, stay: int = 0,
     refused: float | None = None, own_end: bool = False, trip: float | None = 1.0,
@@ -724,6 +736,8 @@ def without(seconds: float, owned: int = 0) -> Rows:
 FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("leader_moved", "medium", lambda: leaders(1.0), [lambda: leaders(1.0, None), lambda: leaders(1.0, 2)]),
     ("leader_moved", "low", lambda: leaders(0.9), []),
+    ("short_connections", "low", brief_connections,
+     [lambda: brief_connections(19), lambda: brief_connections(refused=10)]),
     ("leader_moved", "info", lambda: leaders(0.9, client_id="ReplicaFetcherThread-0-1"), []),
     ("slow_followers", "info", lambda: followers(1000.0), [lambda: followers(999.0)]),
     ("slow_followers", "medium", lambda: followers(10_000.0), []),

@@ -18,6 +18,8 @@ from kdissect.tables.declaration.readers import FIRST_REQUESTS
 PRODUCE, INIT_PRODUCER_ID = 0, 22
 BROKERS = ("broker-", "raft-client-", "ReplicaFetcherThread-")
 """How client ids of brokers begin that fetch from others."""
+LOGIN = {"UNSUPPORTED_SASL_MECHANISM": 33, "ILLEGAL_SASL_STATE": 34, "SASL_AUTHENTICATION_FAILED": 58}
+"""Errors of a login that was refused."""
 SLOT_MS = 100
 """Of rows in one slot of time the first and the last are enough to find silences and steps."""
 ID_LENGTH = 17 + len(str(FIRST_REQUESTS - 1))
@@ -27,6 +29,12 @@ ID_LENGTH = 17 + len(str(FIRST_REQUESTS - 1))
 def failed(table: pa.Table, limits: Limits) -> Any:
     """Rows with an error code."""
     return pc.not_equal(table["error_code"], 0)
+
+
+def refused_login(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges whose answer refused a login."""
+    codes = exchanges["error_code"]
+    return pc.is_in(codes, pa.array(list(LOGIN.values()), codes.type))
 
 
 def abandoned(exchanges: pa.Table, limits: Limits) -> Any:

@@ -327,14 +327,17 @@ KINDS = {
     ),
     "short_connections": Kind(
         cause="client",
-        rule="One client opened 20 or more connections that ended within 2 s after 5 exchanges at most.",
+        rule=(
+            "One client opened 20 or more connections that ended within 2 s after 5 exchanges at most. Fewer than half "
+            "of them ended at a refused login."
+        ),
         headline="client {client} opened {connections:#connection} that lived at most {lived:ms}",
         sentence=(
             "{client:who} at {ip} opened {connections:#connection} that lived no longer than {lived:ms} and "
             "carried at most {most:n} exchanges each."
         ),
         advice="Keep one producer or consumer per process instead of one per message; or see why it reconnects.",
-        needs="`connections` (started_at, ended_at, exchanges, end_reason)",
+        needs="`connections` (started_at, ended_at, exchanges, end_reason), `exchanges` (error_code)",
         cannot_tell="why it reconnects.",
         example="raw_errors",
     ),

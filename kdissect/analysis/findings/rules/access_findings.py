@@ -12,7 +12,6 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import Groups, group, most_first
 from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, encoded, ints, reals, times
 
-LOGIN = {"UNSUPPORTED_SASL_MECHANISM": 33, "ILLEGAL_SASL_STATE": 34, "SASL_AUTHENTICATION_FAILED": 58}
 PERMISSION = {
     "TOPIC_AUTHORIZATION_FAILED": 29,
     "GROUP_AUTHORIZATION_FAILED": 30,
@@ -235,7 +234,7 @@ def plaintext_to_tls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 @finder(exchanges=row_filters.failed)
 def logins(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients whose login was refused."""
-    return _refusals(tables, "login_failed", LOGIN)
+    return _refusals(tables, "login_failed", row_filters.LOGIN)
 
 
 @finder(exchanges=row_filters.failed)

@@ -88,10 +88,11 @@ def _far(exchanges: pa.Table, limits: Limits) -> Any:
     return pc.and_(row_filters.among_first(exchanges), pc.and_(pc.greater_equal(way, FAR_MS), most))
 
 
-@finder(connections=EVERY_ROW)
+@finder(connections=EVERY_ROW, exchanges=row_filters.refused_login)
 def short_connections(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Clients that connect again and again."""
-    connections = ev.get(tables, "connections")
+    """Clients that connect again and again. If half of these connections ended at a refused login, `login_failed`
+    reports them."""
+    connections, answers = ev.get(tables, "connections"), ev.get(tables, "exchanges")
     ended = Coder()
     reason = ended.column(connections, "end_reason")
     over = (reason == ended.codes.get("fin", -2)) | (reason == ended.codes.get("rst", -2))
@@ -104,9 +105,12 @@ def short_connections(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         & (exchanges <= SHORT_EXCHANGES)
         & (lived <= SHORT_SECONDS)
     )
+    refused = np.zeros(connections.num_rows + 1, np.bool_)
+    refused[ev.owners(answers.filter(row_filters.refused_login(answers, limits)), connections)] = True
     groups = group(connections, ["client_ip", "client_id"])
+    unexplained = 2 * groups.count(short & refused[:-1]) < groups.count(short)
     found = []
-    for code in np.flatnonzero(groups.count(short) >= SHORT_CONNECTIONS).tolist():
+    for code in np.flatnonzero((groups.count(short) >= SHORT_CONNECTIONS) & unexplained).tolist():
         ip, client = groups.keys["client_ip"][code].as_py(), groups.keys["client_id"][code].as_py()
         values = {
             "ip": ip, "connections": int(groups.count(short)[code]), "most": SHORT_EXCHANGES,

@@ -18,7 +18,7 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.findings.rules.access_findings import LOGIN, PERMISSION
+from kdissect.analysis.findings.rules.access_findings import PERMISSION
 from kdissect.analysis.findings.rules.transaction_findings import FENCED, UNSUPPORTED_VERSION
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Int64s, earliest, ints, span, times
@@ -99,7 +99,7 @@ def errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 
 def _told_elsewhere(code: Int64s, api: Int64s) -> npt.NDArray[np.bool_]:
-    known = [*LOGIN.values(), *PERMISSION.values(), *FENCED.values(), UNSUPPORTED_VERSION]
+    known = [*row_filters.LOGIN.values(), *PERMISSION.values(), *FENCED.values(), UNSUPPORTED_VERSION]
     session = (api == FETCH) & np.isin(code, list(SESSION_ERRORS.values()))
     elsewhere: npt.NDArray[np.bool_] = np.isin(code, known) | session
     return elsewhere
