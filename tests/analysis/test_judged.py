@@ -115,7 +115,7 @@ def test_the_cause_is_named_and_nothing_else(name: str) -> None:
         assert not [row["text"] for row in rows if fits(row, statement)], statement
 
 
-@pytest.mark.whole
+@pytest.mark.exhaustive
 def test_the_confusion_table(capsys: pytest.CaptureFixture[str]) -> None:
     """Prints how many of the recordings are named, half named, unsaid and wrong."""
     verdicts = {name: verdict(name) for name in JUDGED}

@@ -201,7 +201,7 @@ def test_waits_are_what_brokers_logged() -> None:
     assert errors[int(0.9 * len(errors))] < 12
 
 
-@pytest.mark.whole
+@pytest.mark.exhaustive
 @pytest.mark.oracle
 def test_one_replica_is_nothing_to_wait_for_in_all_captures() -> None:
     """Of the requests with acks=all that brokers logged, all of those to topics of one replica are 0."""
