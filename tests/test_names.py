@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import cache
 
 from tests.conftest import PACKAGE, ROOT
 
@@ -22,13 +22,16 @@ MANY = 5
 """Modules that may not define functions of one name without a reason."""
 
 
-def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.ClassDef, bool]]:
+@cache
+def functions() -> tuple[tuple[str, ast.FunctionDef | ast.ClassDef, bool], ...]:
     """(module's path, function or class, whether it is of module level)."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                yield path.relative_to(PACKAGE).as_posix(), node, node in tree.body
+    trees = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
+    return tuple(
+        (path, node, node in tree.body)
+        for path, tree in sorted(trees.items())
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    )
 
 
 def explained(heading: str) -> set[tuple[str, ...]]:

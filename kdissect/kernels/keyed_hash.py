@@ -1,10 +1,10 @@
 """A hash with a secret key, for tables of what a capture says.
 
-Whoever sends packets chooses addresses and ports. If the hash were known, they could choose keys that all meet in one
-slot, and each search would walk through all of them.
+Senders choose addresses and ports. If the hash were known, they could choose keys that all meet in one slot, and each
+search would walk through all of them.
 
-Rules: NH of UMAC (RFC 4418, section 5.2.2) over the 64-bit words of a key, then a multiplication by an odd number, of
-which the upper bits count. Two keys that were chosen without the secret meet as rarely as random numbers do.
+Rules: NH of UMAC (RFC 4418, section 5.2.2) over the 64-bit words of a key, then a multiplication by an odd number. Its
+upper bits count. Two keys that were chosen without the secret meet as rarely as random numbers do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def new_secret() -> npt.NDArray[np.int64]:
 
 @part
 def scramble(word: Int, secret: Int) -> Int:
-    """What a word adds to the sum that `slot` takes."""
+    """The part of one word in the sum that `slot` takes."""
     return (((word >> 32) + (secret >> 32)) & LOW) * ((word + secret) & LOW)
 
 

@@ -98,8 +98,8 @@ def _ask_for_slot(
     table: NDArray[np.int32],
     state: NDArray[np.int64],
 ) -> None:
-    """Ask for the slot of packet i + SLOT_AHEAD, and for the row of the flow that the slot of packet i + FLOW_AHEAD
-    names: with millions of flows either wait takes longer than all else. Only TCP over IPv4 over Ethernet."""
+    """Ask for the slot of packet i + SLOT_AHEAD, and for the row of the flow in the slot of packet i + FLOW_AHEAD. With
+    millions of flows either wait takes longer than all else. Only TCP over IPv4 over Ethernet."""
     known = state[COMING + (i + FLOW_AHEAD) % AHEAD]
     if known >= 0 and table[known] >= 0:
         fetch(flows, np.int64(table[known]) * flows.shape[1])

@@ -287,18 +287,18 @@ def _behind(parts: Sequence[Rows], ranks: Sequence[Int64s]) -> Rows:
 
 
 def with_their_exchanges(
-    exchanges: Exchanges, sent: Batches, batches: Batches, positions: Positions, names: Names
+    exchanges: Exchanges, sent: Batches, delivered: Batches, positions: Positions, names: Names
 ) -> Input:
     """These rows with the exchanges that they are of, and no others."""
     used = np.zeros(len(exchanges), np.bool_)
-    for part in (sent, batches, positions):
+    for part in (sent, delivered, positions):
         used[part.exchange] = True
     if not used.all():
         place = np.cumsum(used) - 1
         exchanges = exchanges.rows(np.flatnonzero(used))
-        for part in (sent, batches, positions):
+        for part in (sent, delivered, positions):
             part.exchange = place[part.exchange]
-    return Input(exchanges, sent, batches, positions, names)
+    return Input(exchanges, sent, delivered, positions, names)
 
 
 def dense(*columns: Int64s) -> Int64s:

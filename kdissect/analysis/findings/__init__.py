@@ -96,7 +96,7 @@ class Found(NamedTuple):
 
 
 def findings(tables: Tables, thresholds: Limits = LIMITS) -> Found:
-    """The findings in these tables; missing ones count as empty. `thresholds`: thresholds that people set."""
+    """The findings in these tables; missing ones count as empty. `thresholds`: those that people set."""
     parts = split_known_clusters(tables)
     made = [find_in_cluster(part, cluster, len(parts) == 1, thresholds) for cluster, part in parts]
     return put_together(
@@ -138,8 +138,8 @@ def find_in_cluster(
 
 
 def join_spans(spans: Sequence[FoundInCluster]) -> FoundInCluster:
-    """What finders give of one cluster in spans of time that follow each other. What several spans say of one subject
-    is told of the one where it is worst: by severity, then by evidence."""
+    """The findings of one cluster, out of those of spans of time that follow each other. If several spans have findings
+    about one subject, those of the worst span stand: by severity, then by evidence."""
     worst: dict[tuple[object, ...], list[Finding]] = {}
     for span in spans:
         said: dict[tuple[object, ...], list[Finding]] = {}

@@ -107,7 +107,7 @@ class HoldTracker:
     def feed(
         self,
         fetches: FetchRows,
-        columns_shown: pa.Table | None,
+        new_rows: pa.Table | None,
         throttles: pa.Table | pa.RecordBatch | None = None,
         list_offsets: pa.Table | pa.RecordBatch | None = None,
         watermark: int = 2**63 - 1,
@@ -115,15 +115,13 @@ class HoldTracker:
         """The fetches whose instants lie before the watermark (microseconds), with `hold` and TIMES.
 
         `fetches`: fetches and their partitions, as the session tracker gives them, behind those of `kept`;
-        `columns_shown`: the fetches that are new as a table. Without one, only the keys of exchanges, their holds and
+        `new_rows`: the fetches that are new, as a table. Without one, only the keys of exchanges, their holds and
         TIMES come back, as `Codes`. `throttles`: rows of `exchanges` (any API); only those with a throttle time matter.
         `list_offsets`: rows of that table with the helper columns `broker` and `response_first_at` (`with_instants`
         joins them). Fetches without a response have none of these."""
-        self._hidden |= columns_shown is None
+        self._hidden |= new_rows is None
         before = self._waiting
-        part = _Part(
-            fetches, None if self._hidden else columns_shown, _throttling(whole(throttles)), whole(list_offsets)
-        )
+        part = _Part(fetches, None if self._hidden else new_rows, _throttling(whole(throttles)), whole(list_offsets))
         if before is not None:
             part.others, part.offsets = joined(before.others, part.others), joined(before.offsets, part.offsets)
             if part.shown is not None and before.shown is not None:

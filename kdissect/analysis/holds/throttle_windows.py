@@ -68,7 +68,7 @@ def find_windows(answered: Int64s, length: npt.NDArray[np.float64], connection: 
 
 
 class Answers:
-    """What windows are found by, gathered part by part: answers that mute their connection, and those behind them."""
+    """Answers that mute their connection, and those behind them, gathered part by part: windows are found by them."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Int64s, Int64s, npt.NDArray[np.float64]]] = []
@@ -86,17 +86,18 @@ class Answers:
         """The windows of all of them."""
         if not self._parts:
             none = np.zeros(0, np.int64)
-            return Muted(none, Windows(none, none, none))
+            return Muted(Windows(none, none, none), none)
         connection, answered, length = (np.concatenate(column) for column in zip(*self._parts, strict=True))
         windows, _ = find_windows(answered, length, connection)
-        return Muted(connection[windows.row], windows)
+        return Muted(windows, connection)
 
 
 class Muted:
-    """How much of a stretch of time connections were muted. `connection`: of each window, in order of its code."""
+    """How much of a stretch of time connections were muted. `connection`: the code of each exchange's, as
+    `find_windows` took it."""
 
-    def __init__(self, connection: Int64s, windows: Windows) -> None:
-        self._connections, codes = np.unique(connection, return_inverse=True)
+    def __init__(self, windows: Windows, connection: Int64s) -> None:
+        self._connections, codes = np.unique(connection[windows.row], return_inverse=True)
         self._codes, self._begin, self._end = codes.reshape(-1).astype(np.int64), windows.begin, windows.end
         self._total = np.concatenate([[0], np.cumsum(windows.end - windows.begin)]).astype(np.int64)
 

@@ -1,5 +1,5 @@
-"""`sql`: a query over the tables of a capture. Of the tables that it names the columns that it reads are written to
-temporary Parquet files in one pass, which DuckDB reads: memory stays flat, and no table is cut."""
+"""`sql`: a query over the tables of a capture. The columns that it reads are written to temporary Parquet files in one
+pass, and DuckDB reads those: memory stays flat, and no table is cut."""
 
 from __future__ import annotations
 

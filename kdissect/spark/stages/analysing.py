@@ -313,15 +313,16 @@ def _cuts(cells: Iterable[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def deal_evidence(batches: Iterable[pa.RecordBatch], clusters: Searched) -> Iterator[pa.RecordBatch]:
-    """Staged rows of evidence to such rows, the `lot` of which is their span's number. Where one cluster is searched
-    alone, `broker` is empty."""
+    """Staged rows of evidence with their span's number as `lot`. Where one cluster is searched alone, `broker` is
+    empty."""
     alone = len(clusters) == 1
     for one in cells_of(batches):
         cuts = next(iter(clusters.values())) if alone else clusters[one.broker or None]
-        cluster, table = "" if alone else one.broker, read_cell(one.data)
+        cluster = "" if alone else one.broker
         if one.at == ALWAYS or not cuts:
             yield rows([one._replace(broker=cluster, lot=0)])
             continue
+        table = read_cell(one.data)
         span = np.searchsorted(np.array(cuts), ints(table, TIME_KEY), "right")
         for number, piece in split_by_share(table, np.arange(table.num_rows), span):
             yield rows([one._replace(broker=cluster, data=cell(piece), lot=number)])

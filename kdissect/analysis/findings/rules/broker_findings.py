@@ -60,7 +60,7 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     end = begun + (np.nan_to_num(latency) * MILLI).astype(np.int64)
     connection = group(exchanges, ["connection_id"]).code
     windows, _ = throttle_windows(exchanges, connection)
-    muted = Muted(connection[windows.row], windows).within(connection, begun, end)
+    muted = Muted(windows, connection).within(connection, begun, end)
     late &= muted < MOST_OF_TIME * (end - begun)
     members = {code: np.flatnonzero(late & (groups.code == code)) for code in np.unique(groups.code[late]).tolist()}
     total = {code: ev.union_ms(begun[mine], end[mine]) for code, mine in members.items()}

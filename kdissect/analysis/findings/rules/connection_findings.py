@@ -108,13 +108,13 @@ def short_connections(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     refused = np.zeros(connections.num_rows + 1, np.bool_)
     refused[ev.owners(answers.filter(row_filters.refused_login(answers, limits)), connections)] = True
     groups = group(connections, ["client_ip", "client_id"])
-    unexplained = 2 * groups.count(short & refused[:-1]) < groups.count(short)
+    counts = groups.count(short)
+    unexplained = 2 * groups.count(short & refused[:-1]) < counts
     found = []
-    for code in np.flatnonzero((groups.count(short) >= SHORT_CONNECTIONS) & unexplained).tolist():
+    for code in np.flatnonzero((counts >= SHORT_CONNECTIONS) & unexplained).tolist():
         ip, client = groups.keys["client_ip"][code].as_py(), groups.keys["client_id"][code].as_py()
         values = {
-            "ip": ip, "connections": int(groups.count(short)[code]), "most": SHORT_EXCHANGES,
-            "lived": SHORT_SECONDS * 1000,
+            "ip": ip, "connections": int(counts[code]), "most": SHORT_EXCHANGES, "lived": SHORT_SECONDS * 1000,
         }  # fmt: skip
         condition = ev.both(
             ev.equals("client_ip", ip), ev.equals("client_id", client), "start_seen and is_kafka",
