@@ -297,6 +297,7 @@ def open_stream(path: Path) -> Stream:
         raise CaptureUnreadable(f"{path}: cannot be read ({error.strerror}).") from None
     head = bytearray(HEAD)
     head = head[: plain.pread(memoryview(head), 0)]
+    plain.close()  # a thousand may be opened before the first is read on
     compression = compression_of(bytes(head))
     return Decompressed(plain, compression) if compression else plain
 

@@ -183,6 +183,12 @@ class CaptureSet(Condition):
         """From now on bytes are read again from the files, for another thread fills the window meanwhile."""
         self._window = None
 
+    def end_reading(self) -> None:
+        """Let go of the window, of some 100 MB, and of open files: thousands of captures may follow. Bytes that are
+        asked for from now on are read again from the files, which open themselves."""
+        self._window = None
+        self._let_go()
+
     def _let_go(self) -> None:
         """Close plain files; they open themselves again. The process that stops following may be a copy of the process
         that goes on, and the two must not move one another's place in a file."""

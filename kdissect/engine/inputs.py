@@ -67,6 +67,9 @@ class Packets(Reader, Protocol):
     def read_apart(self) -> None:
         """Another thread fills the window from now on."""
 
+    def end_reading(self) -> None:
+        """Nothing more is read through the window."""
+
 
 class Segments(Protocol):
     """The TCP segments of blocks; see `Scanner`, which finds them in packets."""

@@ -131,6 +131,7 @@ class Reading:
     ) -> None:
         if self._next is not None:
             self._next.give_up()
+        self._capture.end_reading()
         if self._offer is not None:
             self._whole.merge(self._clock)
 

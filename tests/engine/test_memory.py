@@ -179,6 +179,25 @@ def cost(capture: Path, question: list[str], folder: Path) -> Cost:
     return made
 
 
+FEW_FILES = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+os.execv(sys.executable, [sys.executable, "-m", "kdissect", *sys.argv[1:]])
+"""
+"""The command line, where only so many files may be open."""
+
+
+def test_captures_are_let_go_of_one_by_one(tmp_path: Path) -> None:
+    """A hundred captures take the memory (the command's own bound holds) and the open files of one."""
+    count, each = 100, 20
+    for number in range(count):
+        flood(tmp_path / f"host{number}x.pcap", each)
+    asked = [str(tmp_path), "--table", "connections", "--columns", "capture", "--format", "csv", "--jobs", "1"]
+    made = subprocess.run([sys.executable, "-c", FEW_FILES, *asked], capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stderr) == (0, "")
+    assert len(made.stdout.splitlines()) == 1 + count * each
+
+
 @pytest.mark.whole
 def test_connections_that_say_little_take_little_memory(tmp_path: Path) -> None:
     """Of a hundred thousand each takes some 200 bytes on top of what any capture takes."""

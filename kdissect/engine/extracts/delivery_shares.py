@@ -50,8 +50,6 @@ def deliveries(
         maker, shares = Called(captures, settings).read_named(
             lambda names: _gathered(captures, settings, names, open_files)
         )
-        for capture in captures:
-            capture.read_apart()  # its window, of some 100 MB, is not needed any more
         made = (select_rows(NAME, maker.deliveries(share), columns, where) for share in shares.join_shares())
         if not shares.spilled:
             yield from made

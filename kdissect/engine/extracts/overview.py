@@ -110,8 +110,6 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
             still_read = still
             evidence.first.end()
             run.narrow(still, READS)
-    for capture in captures:
-        capture.read_apart()  # its window, of some 100 MB, is not needed any more
     for name, piece in run.books.pieces_at_the_end():
         table = run.builder.finished(name, [piece])
         for batch in table.to_batches():

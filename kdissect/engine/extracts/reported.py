@@ -50,8 +50,6 @@ def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) 
         found.add_rows(named)
         del named, part
         spare.give_back()
-    for capture in captures:
-        capture.read_apart()  # its window, of some 100 MB, is not needed any more
     for name, piece in run.books.pieces_at_the_end():
         table = run.builder.finished(name, [piece])
         if name in WANTED:

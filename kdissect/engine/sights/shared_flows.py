@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -58,14 +57,19 @@ class Look(NamedTuple):
 
 def in_common(looks: Sequence[Look]) -> list[Hashes]:
     """By capture, the flows that another one may have too."""
-    shared = [np.zeros(0, np.uint64) for _ in looks]
-    for one, other in combinations(range(len(looks)), 2):
-        same = np.intersect1d(looks[one].flows, looks[other].flows)
-        marks = np.intersect1d(looks[one].marks, looks[other].marks)
-        for place in (one, other):
-            flows = looks[place].marked[np.isin(looks[place].marks, marks)]
-            shared[place] = np.unique(np.concatenate([shared[place], same, flows]))
+    flows = _of_several([look.flows for look in looks])
+    marks = _of_several([look.marks for look in looks])
+    shared = []
+    for look in looks:
+        by_marks = look.marked[np.isin(look.marks, marks)]
+        shared.append(np.union1d(look.flows[np.isin(look.flows, flows)], by_marks))
     return shared
+
+
+def _of_several(parts: Sequence[Hashes]) -> Hashes:
+    """The hashes that stand in two parts at least."""
+    found, count = np.unique(np.concatenate([np.unique(part) for part in parts]), return_counts=True)
+    return found[count > 1]
 
 
 def looked_at(capture: CaptureSet, settings: Settings) -> Look:

@@ -200,6 +200,9 @@ class Gathered:
     def read_apart(self) -> None:
         """Nothing: what left the window is read from the files as it is."""
 
+    def end_reading(self) -> None:
+        """Nothing: the window is not kept."""
+
     def close(self) -> None:
         """Close the files."""
         self._source.close()
