@@ -27,6 +27,7 @@ from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.arrays.arrow import Coder, Int64s, begins, ints, joined, reals, whole, with_columns
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
 from kdissect.tables.declaration.model import ACKS_KEY, By
 
@@ -41,7 +42,7 @@ Tables = Mapping[str, pa.Table]
 NO_WATERMARK = 2**63 - 1
 HIDDEN = frozenset({"fetches", "fetch_partitions", "produces", "produce_partitions"})
 """Tables whose rows may be `Codes`."""
-TOLD_ELSEWHERE = (1, 0)
+TOLD_ELSEWHERE = (ApiKey.FETCH, ApiKey.PRODUCE)
 """Fetch and Produce: their holds are told in tables of their own."""
 MOST_WINDOWS = 1 << 16
 """Throttle windows kept for requests of later blocks, the last ones."""

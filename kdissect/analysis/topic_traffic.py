@@ -21,6 +21,7 @@ from kdissect.analysis.cluster_split import each_cluster, with_cluster
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.sessions.membership import within
 from kdissect.arrays.arrow import Int64s, ints, whole
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME, By
 from kdissect.tables.makers import fills
@@ -28,7 +29,6 @@ from kdissect.tables.makers import fills
 SCHEMA = SCHEMAS["topic_traffic"]
 SUBJECT = ("client_id", "client_ip", "group_id", "topic", "topic_id", "partition")
 SUMS = ("produced_records", "produced_bytes", "fetched_records", "fetched_bytes")
-PRODUCE, FETCH = 0, 1
 
 
 def topic_traffic(tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -135,8 +135,8 @@ def _events(rows: pa.Table, mine: pa.Table, **figures: pa.Array) -> pa.Table:
 
 
 def _batches(exchanges: pa.Table, batches: pa.Table) -> pa.Table:
-    sent, by = _of(exchanges, batches, PRODUCE)
-    got, to = _of(exchanges, batches, FETCH)
+    sent, by = _of(exchanges, batches, ApiKey.PRODUCE)
+    got, to = _of(exchanges, batches, ApiKey.FETCH)
     return pa.concat_tables(
         [
             _events(sent, by, produced_records=sent["records"].cast(COUNT),
@@ -147,7 +147,7 @@ def _batches(exchanges: pa.Table, batches: pa.Table) -> pa.Table:
 
 
 def _positions(exchanges: pa.Table, partitions: pa.Table) -> pa.Table:
-    answered, by = _of(exchanges, partitions, FETCH)
+    answered, by = _of(exchanges, partitions, ApiKey.FETCH)
     return _events(answered, by, fetched_bytes=answered["record_bytes"].cast(COUNT), lag=answered["lag"].cast(COUNT))
 
 

@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.deliveries.delivery_input import FETCH, SHARE_FETCH
 from kdissect.analysis.deliveries.delivery_rows import CAUSES
 from kdissect.analysis.deliveries.delivery_summary import first_known, without_followers
 from kdissect.analysis.deliveries.first_deliveries import READ, join_parts
@@ -28,6 +27,7 @@ from kdissect.analysis.deliveries.visibility import NEVER
 from kdissect.arrays.arrow import encoded, ints, reals
 from kdissect.live.labels import BUCKET_MS, CELLS, OTHER, UNKNOWN, Dimension, quantile
 from kdissect.live.moment import Moment
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.readers import DELIVERIES
 
 KEPT_US = 120_000_000
@@ -166,7 +166,7 @@ class DeliveryFigures:
 
 def _fetches(exchanges: pa.Table) -> pa.Table:
     """Exchanges that may give records to readers."""
-    keys = pa.array([FETCH, SHARE_FETCH], exchanges["api_key"].type)
+    keys = pa.array([ApiKey.FETCH, ApiKey.SHARE_FETCH], exchanges["api_key"].type)
     return exchanges.filter(pc.is_in(exchanges["api_key"], value_set=keys))
 
 

@@ -29,6 +29,7 @@ from kdissect.capture.block import Block
 from kdissect.live.brokers.broker_states import BrokerStates, instant
 from kdissect.live.labels import CELLS, PARTS, Dimension, Floats, Ints
 from kdissect.live.moment import Moment, Waiting
+from kdissect.schema.apikeys import ApiKey
 
 if TYPE_CHECKING:
     from kdissect.live.delivery_figures import DeliveryFigures
@@ -43,7 +44,6 @@ COLUMN_OF = {"broker": "broker", "client": "client_id", "api": "api"}
 """By dimension, the column of `exchanges` that it goes by."""
 LIMITS = {"broker": 50, "client": 50, "topic": 50, "api": 100}
 LATENCY, BROKER, AGREED, REPLICATION, NETWORK, QUEUED, TRANSFER = range(len(PARTS))
-FETCH, PRODUCE = 1, 0
 WAITED = ("timeout", "data")
 PAIRS = 512
 """Combinations of client and topic whose lag is shown, and of API and error, the first ones; the rest as `other`."""
@@ -214,7 +214,7 @@ class Figures:
     def _share_out(self, table: pa.Table) -> None:
         """Whose time it was within the broker: its own, the agreed wait, the followers'. Fetches: see `_fetches`."""
         at, _, _ = self._basics(table)
-        fetch = ints(table, "api_key", -1) == FETCH
+        fetch = ints(table, "api_key", -1) == ApiKey.FETCH
         followers, held = reals(table, "replication_ms"), np.nan_to_num(reals(table, "throttled_ms"))
         waited = np.nan_to_num(reals(table, "agreed_ms")) + held
         own = reals(table, "broker_ms") - np.nan_to_num(followers) - waited

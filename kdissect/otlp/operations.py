@@ -14,14 +14,18 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Coder, Int64s, ints
+from kdissect.schema.apikeys import ApiKey
 
-PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 SYSTEM = "kafka"
 OPERATIONS: Mapping[int, tuple[str, str]] = {
-    PRODUCE: ("send", "send"), FETCH: ("poll", "receive"), SHARE_FETCH: ("poll", "receive"),
-    8: ("commit", "settle"), 28: ("commit", "settle"), 79: ("acknowledge", "settle"),
-}  # fmt: skip
-"""By API key (Produce, Fetch, ShareFetch, OffsetCommit, TxnOffsetCommit, ShareAcknowledge) operation name and type."""
+    ApiKey.PRODUCE: ("send", "send"),
+    ApiKey.FETCH: ("poll", "receive"),
+    ApiKey.SHARE_FETCH: ("poll", "receive"),
+    ApiKey.OFFSET_COMMIT: ("commit", "settle"),
+    ApiKey.TXN_OFFSET_COMMIT: ("commit", "settle"),
+    ApiKey.SHARE_ACKNOWLEDGE: ("acknowledge", "settle"),
+}
+"""By API key operation name and type."""
 PLACES = ("fetch_partitions", "produce_partitions")
 UNKNOWN, SEVERAL = -1, -2
 UNANSWERED = ("unanswered", "no_response")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdissect.problems import UsageError
 from kdissect.schema import index
+from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.fitting import fit, shape
 from kdissect.schema.masking import has_secrets, masked_request, masked_response
 from kdissect.schema.meanings import meaning
@@ -23,7 +24,6 @@ from kdissect.schema.walker import Piece, TooMany, Walked, WalkError, walk
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ENVELOPE = 58
 _VERSION_BYTES = 2
 _PREFIX_BYTES = 4
 _API_KEY = "request_api_key"
@@ -144,7 +144,7 @@ def explain_frame(
     rows += [row | {"path": f"header.{row['path']}"} for row in _moved(list(_rows(walked.pieces)), _PREFIX_BYTES)]
     start = _PREFIX_BYTES + walked.end
     body = frame[start:]
-    forwarded = _forwarded(request) if key == _ENVELOPE and request is not None else None
+    forwarded = _forwarded(request) if key == ApiKey.ENVELOPE and request is not None else None
     try:
         return rows + explain_body(index.load().find_api(key), side, version, body, start, forwarded)
     except UsageError as error:

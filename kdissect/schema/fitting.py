@@ -12,11 +12,11 @@ from functools import cache
 
 from kdissect.problems import UsageError
 from kdissect.schema import index
+from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.model import RESPONSE, Api, Field, Message
 from kdissect.schema.shape import Shape, shape_of
 from kdissect.schema.walker import Walked, WalkError, walk
 
-_API_VERSIONS = 18
 _UNSUPPORTED_VERSION = b"\x00\x23"
 """Error 35, where an ApiVersions response of version 0 begins."""
 
@@ -40,7 +40,7 @@ def _candidates(api: Api, side: int, version: int, body: bytes) -> Iterator[tupl
     newest = message.versions.last
     if version < message.versions.first:
         raise UsageError(f"{api.name} has versions {message.versions.first} to {newest}, not {version}")
-    if api.key == _API_VERSIONS and side == RESPONSE and version > 0 and body[:2] == _UNSUPPORTED_VERSION:
+    if api.key == ApiKey.API_VERSIONS and side == RESPONSE and version > 0 and body[:2] == _UNSUPPORTED_VERSION:
         yield 0, message.fields
     for fields in index.layouts(message, min(version, newest)):
         yield min(version, newest), fields

@@ -12,6 +12,7 @@ import pyarrow as pa
 from kdissect.arrays.arrow import Flags, Int64s, Scalar, encoded, numbers
 from kdissect.arrays.lending import Lender
 from kdissect.kernels.kernel import kernel
+from kdissect.schema.apikeys import ApiKey
 from kdissect.summary.client_summaries import FETCHING, WAITING
 from kdissect.summary.joint_codes import Counted, in_rank
 from kdissect.tables.apinames import api_name, error_text
@@ -22,7 +23,7 @@ CODED = {"api": "api_key", "error": "error_code"}
 """Names, and the column of numbers that says the same."""
 NOTHING: Mapping[str, int] = {"error": 0}
 """The number that stands for no name; -1 for others."""
-FETCHES = (1, 78)
+FETCHES = (ApiKey.FETCH, ApiKey.SHARE_FETCH)
 """API keys of FETCHING."""
 assert tuple(map(api_name, FETCHES)) == FETCHING
 

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import distinct
 from kdissect.arrays.dictionaries import coded, no_values
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables import clusters
 from kdissect.tables.address_texts import behind_separator
 from kdissect.tables.clusters import Clusters, answered_clusters
@@ -38,38 +39,37 @@ from kdissect.tables.table_block import Block
 
 SOURCES: tuple[tuple[int, int, str, str, str, str], ...] = (
     # API key, side, path of the list ("" none), then node id, host and port below it ("^": of the level above)
-    (3, 1, "brokers", "node_id", "host", "port"),  # Metadata
-    (10, 1, "", "node_id", "host", "port"),  # FindCoordinator v0-3
-    (10, 1, "coordinators", "node_id", "host", "port"),  # FindCoordinator v4+
-    (60, 1, "brokers", "broker_id", "host", "port"),  # DescribeCluster
-    (0, 1, "node_endpoints", "node_id", "host", "port"),  # Produce
-    (1, 1, "node_endpoints", "node_id", "host", "port"),  # Fetch
-    (78, 1, "node_endpoints", "node_id", "host", "port"),  # ShareFetch
-    (79, 1, "node_endpoints", "node_id", "host", "port"),  # ShareAcknowledge
-    (52, 1, "node_endpoints", "node_id", "host", "port"),  # Vote
-    (53, 1, "node_endpoints", "node_id", "host", "port"),  # BeginQuorumEpoch
-    (54, 1, "node_endpoints", "node_id", "host", "port"),  # EndQuorumEpoch
-    (59, 1, "node_endpoints", "node_id", "host", "port"),  # FetchSnapshot
-    (4, 0, "live_leaders", "broker_id", "host_name", "port"),  # LeaderAndIsr
-    (6, 0, "live_brokers", "id", "v0_host", "v0_port"),  # UpdateMetadata v0
-    (6, 0, "live_brokers/endpoints", "^id", "host", "port"),  # UpdateMetadata v1+
-    (55, 1, "nodes/listeners", "^node_id", "host", "port"),  # DescribeQuorum
-    (62, 0, "listeners", "^broker_id", "host", "port"),  # BrokerRegistration
-    (70, 0, "listeners", "^controller_id", "host", "port"),  # ControllerRegistration
-    (80, 0, "listeners", "^voter_id", "host", "port"),  # AddRaftVoter
-    (82, 0, "listeners", "^voter_id", "host", "port"),  # UpdateRaftVoter
-    (82, 1, "", "current_leader.leader_id", "current_leader.host", "current_leader.port"),  # UpdateRaftVoter
+    (ApiKey.METADATA, 1, "brokers", "node_id", "host", "port"),
+    (ApiKey.FIND_COORDINATOR, 1, "", "node_id", "host", "port"),  # v0-3
+    (ApiKey.FIND_COORDINATOR, 1, "coordinators", "node_id", "host", "port"),  # v4+
+    (ApiKey.DESCRIBE_CLUSTER, 1, "brokers", "broker_id", "host", "port"),
+    (ApiKey.PRODUCE, 1, "node_endpoints", "node_id", "host", "port"),
+    (ApiKey.FETCH, 1, "node_endpoints", "node_id", "host", "port"),
+    (ApiKey.SHARE_FETCH, 1, "node_endpoints", "node_id", "host", "port"),
+    (ApiKey.SHARE_ACKNOWLEDGE, 1, "node_endpoints", "node_id", "host", "port"),
+    (ApiKey.VOTE, 1, "node_endpoints", "node_id", "host", "port"),
+    (ApiKey.BEGIN_QUORUM_EPOCH, 1, "node_endpoints", "node_id", "host", "port"),
+    (ApiKey.END_QUORUM_EPOCH, 1, "node_endpoints", "node_id", "host", "port"),
+    (ApiKey.FETCH_SNAPSHOT, 1, "node_endpoints", "node_id", "host", "port"),
+    (ApiKey.LEADER_AND_ISR, 0, "live_leaders", "broker_id", "host_name", "port"),
+    (ApiKey.UPDATE_METADATA, 0, "live_brokers", "id", "v0_host", "v0_port"),  # v0
+    (ApiKey.UPDATE_METADATA, 0, "live_brokers/endpoints", "^id", "host", "port"),  # v1+
+    (ApiKey.DESCRIBE_QUORUM, 1, "nodes/listeners", "^node_id", "host", "port"),
+    (ApiKey.BROKER_REGISTRATION, 0, "listeners", "^broker_id", "host", "port"),
+    (ApiKey.CONTROLLER_REGISTRATION, 0, "listeners", "^controller_id", "host", "port"),
+    (ApiKey.ADD_RAFT_VOTER, 0, "listeners", "^voter_id", "host", "port"),
+    (ApiKey.UPDATE_RAFT_VOTER, 0, "listeners", "^voter_id", "host", "port"),
+    (ApiKey.UPDATE_RAFT_VOTER, 1, "", "current_leader.leader_id", "current_leader.host", "current_leader.port"),
 )
 """Every place where a message names a node with its address."""
 
-API_VERSIONS = 18
 CODED = pa.dictionary(pa.int32(), TEXT)
 
 
 def claim_paths() -> dict[tuple[int, int], set[str]]:
     """The message paths that claims, and what joins them to clusters, are read from."""
     paths = clusters.cluster_paths()
-    paths[API_VERSIONS, 0] = {"node_id"}
+    paths[ApiKey.API_VERSIONS, 0] = {"node_id"}
     for key, side, levels, *names in SOURCES:
         steps = levels.split("/") if levels else []
         for name in names:
@@ -158,9 +158,9 @@ class Brokers:
         present[codes] = True
         for code in np.flatnonzero(present):
             self.serves(directory.brokers.texts[code])
-        bodies = block.bodies(API_VERSIONS, 0)
+        bodies = block.bodies(ApiKey.API_VERSIONS, 0)
         if len(bodies):
-            nodes = block.nest(API_VERSIONS, 0).ints("node_id")
+            nodes = block.nest(ApiKey.API_VERSIONS, 0).ints("node_id")
             pairs = np.stack([codes[bodies], nodes], axis=1)[nodes >= 0]
             for code, node in distinct(pairs).tolist():
                 self.told.setdefault(directory.brokers.texts[code], set()).add(node)

@@ -19,26 +19,25 @@ import pyarrow as pa
 from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.growing import grown, read
 from kdissect.kernels.kernel import kernel
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import TEXT
 from kdissect.tables.identity import Interned, dictionary
 from kdissect.tables.nest import Int64s, Level, numbers
 from kdissect.tables.table_block import Block
 
-API_VERSIONS, SASL_HANDSHAKE = 18, 17
-
 GROUP_PATHS: tuple[tuple[int, str], ...] = (
-    (8, "group_id"),  # OffsetCommit
-    (9, "group_id"),  # OffsetFetch v0-7
-    (9, "groups.group_id"),  # OffsetFetch v8+
-    (11, "group_id"),  # JoinGroup
-    (12, "group_id"),  # Heartbeat
-    (13, "group_id"),  # LeaveGroup
-    (14, "group_id"),  # SyncGroup
-    (68, "group_id"),  # ConsumerGroupHeartbeat
-    (76, "group_id"),  # ShareGroupHeartbeat
-    (78, "group_id"),  # ShareFetch
-    (79, "group_id"),  # ShareAcknowledge
-    (88, "group_id"),  # StreamsGroupHeartbeat
+    (ApiKey.OFFSET_COMMIT, "group_id"),
+    (ApiKey.OFFSET_FETCH, "group_id"),  # v0-7
+    (ApiKey.OFFSET_FETCH, "groups.group_id"),  # v8+
+    (ApiKey.JOIN_GROUP, "group_id"),
+    (ApiKey.HEARTBEAT, "group_id"),
+    (ApiKey.LEAVE_GROUP, "group_id"),
+    (ApiKey.SYNC_GROUP, "group_id"),
+    (ApiKey.CONSUMER_GROUP_HEARTBEAT, "group_id"),
+    (ApiKey.SHARE_GROUP_HEARTBEAT, "group_id"),
+    (ApiKey.SHARE_FETCH, "group_id"),
+    (ApiKey.SHARE_ACKNOWLEDGE, "group_id"),
+    (ApiKey.STREAMS_GROUP_HEARTBEAT, "group_id"),
 )
 """Requests that members of a group send, and where they name it. A producer's TxnOffsetCommit is none of them."""
 
@@ -51,8 +50,8 @@ SEVERAL = -1
 def client_paths() -> dict[tuple[int, int], set[str]]:
     """The message paths that clients are known by."""
     paths: dict[tuple[int, int], set[str]] = {
-        (API_VERSIONS, 0): {"client_software_name", "client_software_version"},
-        (SASL_HANDSHAKE, 0): {"mechanism"},
+        (ApiKey.API_VERSIONS, 0): {"client_software_name", "client_software_version"},
+        (ApiKey.SASL_HANDSHAKE, 0): {"mechanism"},
     }
     for key, path in GROUP_PATHS:
         paths.setdefault((key, 0), set()).add(path)
@@ -165,20 +164,20 @@ class Clients:
         if len(named):
             self.client_id.note(done.conn[named], done.n[named], block.client_id.take(pa.array(named)), size)
         for key, path, firsts in (
-            (API_VERSIONS, "client_software_name", self.software),
-            (API_VERSIONS, "client_software_version", self.version),
-            (SASL_HANDSHAKE, "mechanism", self.mechanism),
+            (ApiKey.API_VERSIONS, "client_software_name", self.software),
+            (ApiKey.API_VERSIONS, "client_software_version", self.version),
+            (ApiKey.SASL_HANDSHAKE, "mechanism", self.mechanism),
         ):
             rows = block.bodies(key, 0)
             if len(rows):
                 firsts.note(done.conn[rows], done.n[rows], block.nest(key, 0).column(path, TEXT), size)
-        for key, path in GROUP_PATHS:
-            if (key, 0) in done.messages:
-                level: Level = block.nest(key, 0)
+        for api, path in GROUP_PATHS:
+            if (api, 0) in done.messages:
+                level: Level = block.nest(api, 0)
                 *lists, name = path.split(".")
                 for step in lists:
                     level = level.each(step)
-                self._groups(block, block.bodies(key, 0)[level.body], level.column(name, TEXT))
+                self._groups(block, block.bodies(api, 0)[level.body], level.column(name, TEXT))
 
     def _groups(self, block: Block, rows: Int64s, groups: pa.Array) -> None:
         encoded = groups.dictionary_encode()

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.arrow import distinct
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import TEXT
 from kdissect.tables.fetches import METADATA_TOPIC_ID
 from kdissect.tables.identity import ZERO_ID
@@ -31,27 +32,26 @@ from kdissect.tables.nest import Int64s, Level, numbers
 from kdissect.tables.table_block import Block
 
 SOURCES: tuple[tuple[int, int], ...] = (
-    (3, 1),  # Metadata
-    (60, 1),  # DescribeCluster
-    (52, 0),  # Vote
-    (53, 0),  # BeginQuorumEpoch
-    (54, 0),  # EndQuorumEpoch
-    (59, 0),  # FetchSnapshot
-    (62, 0),  # BrokerRegistration
-    (80, 0),  # AddRaftVoter
-    (81, 0),  # RemoveRaftVoter
-    (82, 0),  # UpdateRaftVoter
+    (ApiKey.METADATA, 1),
+    (ApiKey.DESCRIBE_CLUSTER, 1),
+    (ApiKey.VOTE, 0),
+    (ApiKey.BEGIN_QUORUM_EPOCH, 0),
+    (ApiKey.END_QUORUM_EPOCH, 0),
+    (ApiKey.FETCH_SNAPSHOT, 0),
+    (ApiKey.BROKER_REGISTRATION, 0),
+    (ApiKey.ADD_RAFT_VOTER, 0),
+    (ApiKey.REMOVE_RAFT_VOTER, 0),
+    (ApiKey.UPDATE_RAFT_VOTER, 0),
 )
 """Messages with a field `cluster_id` that names the cluster of the broker they come from, or go to."""
 TOPICS: tuple[tuple[int, int, str], ...] = (
-    (3, 1, "topics"),  # Metadata
-    (0, 0, "topic_data"),  # Produce
-    (1, 0, "topics"),  # Fetch
-    (1, 1, "responses"),
-    (78, 0, "topics"),  # ShareFetch
+    (ApiKey.METADATA, 1, "topics"),
+    (ApiKey.PRODUCE, 0, "topic_data"),
+    (ApiKey.FETCH, 0, "topics"),
+    (ApiKey.FETCH, 1, "responses"),
+    (ApiKey.SHARE_FETCH, 0, "topics"),
 )
 """Messages with a list of topics whose elements have a `topic_id`."""
-METADATA = 3
 MOST_TOPIC_IDS = 64
 """Topic ids kept of an address without a ClusterId of its own, the least as text: any one joins it."""
 LONGEST = 100
@@ -112,7 +112,7 @@ class Clusters:
         if ids is None or ids.null_count == len(ids):
             return
         rows, texts = block.bodies(key, side), block.directory.brokers.texts
-        if key == METADATA:
+        if key == ApiKey.METADATA:
             self._feed_metadata(answers, topics, ids)
         present = np.unique(codes[rows]).tolist()
         open_codes = np.array([code for code in present if texts[code] not in self.ids], np.int64)

@@ -19,14 +19,15 @@ import pyarrow as pa
 from kdissect.arrays.arrow import Coder, begins, ints, numbers, reals, valid
 from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
 from kdissect.kafka.completed import NULL_TIME
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY, UNSEEN_KEY
 from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, spread
 from kdissect.tables.fetch_rows import NamedFetches, complete_read, fetches_of, plain
-from kdissect.tables.fetches import FETCH, METADATA_TOPIC, METADATA_TOPIC_ID
+from kdissect.tables.fetches import METADATA_TOPIC, METADATA_TOPIC_ID
 from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.nest import Level, lengths
 from kdissect.tables.partitions import coded_keys, paired
-from kdissect.tables.produces import PRODUCE, matched
+from kdissect.tables.produces import matched
 from kdissect.tables.sent_rows import codes_of
 from kdissect.tables.table_block import READ_ASIDE, Block
 
@@ -147,7 +148,7 @@ class _Fetched:
     """What a block's Fetch messages say."""
 
     def __init__(self, block: Block, topics: Topics) -> None:
-        self.request, self.response = block.nest(FETCH, 0), block.nest(FETCH, 1)
+        self.request, self.response = block.nest(ApiKey.FETCH, 0), block.nest(ApiKey.FETCH, 1)
         named = "topic", "topic_id"
         self.asked = _Named(self.request, topics, "topics", "partitions", named)
         self.gone = _Named(self.request, topics, FORGOTTEN_TOPICS, "partitions", named)
@@ -192,14 +193,15 @@ TEXTS = frozenset({"broker", "client_id", "topic", "topic_id"})
 
 def fetch_rows(block: Block, topics: Topics) -> Codes:
     """One row for each Fetch exchange, but for those that were read aside."""
-    rows, done, parts = block.rows(FETCH), block.done, block.parts
+    rows, done, parts = block.rows(ApiKey.FETCH), block.done, block.parts
     if done.aside is not None:
         rows = np.setdiff1d(rows, fetches_of(done.aside.rows.fetches)["exchange"], assume_unique=True)
     said = topics.fetched(block)
     out = np.empty((len(FETCH_COLUMNS), len(rows)), np.int64)
     metadata = topics.stands_for(METADATA_TOPIC, METADATA_TOPIC_ID)[said.asked.code]
     fill_fetches(
-        rows, block.body_of(FETCH, 0), block.body_of(FETCH, 1), *block.keys, plain(done.request_first, np.int64),
+        rows, block.body_of(ApiKey.FETCH, 0), block.body_of(ApiKey.FETCH, 1), *block.keys,
+        plain(done.request_first, np.int64),
         plain(done.request_last, np.int64), plain(done.response_first, np.int64),
         parts.queued, parts.broker, parts.split, plain(done.api_version, np.int16), plain(done.throttle_ms, np.int32),
         plain(done.error_code, np.int32), plain(done.error_count, np.int32),
@@ -219,7 +221,7 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
     asked, given = fields(said.asked.partitions, ASKED), fields(said.given.partitions, GIVEN)
     forgotten = np.zeros(0, np.int64) if gone is None else numbers(gone)
     sides = (said.asked, 0), (said.gone, 0), (said.given, 1)
-    placed = [side.placed(block.bodies(FETCH, number)) for side, number in sides]
+    placed = [side.placed(block.bodies(ApiKey.FETCH, number)) for side, number in sides]
     found = paired([row for row, _ in placed], [topic for _, topic in placed], [asked[0], forgotten, given[0]])
     said.row = found[0]
     out = np.empty((len(PARTITION_COLUMNS), found.shape[1]), np.int64)
@@ -234,7 +236,7 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
 
 def produce_rows(exchanges: pa.Table, lasting: Coder) -> Codes:
     """One row for each Produce exchange, of resolved exchanges with ACKS_KEY."""
-    rows = np.flatnonzero(ints(exchanges, "api_key") == PRODUCE)
+    rows = np.flatnonzero(ints(exchanges, "api_key") == ApiKey.PRODUCE)
     if not len(rows):
         return Codes({}, 0)
     read = [name for name in PRODUCE_COLUMNS if name != "acks"]
@@ -252,8 +254,8 @@ class Later:
 def produced_rows(block: Block, topics: Topics) -> Later:
     """One row for each partition of a Produce exchange. What was waited for can be told of a partition only once
     something has said how many replicas it has."""
-    request, response = block.nest(PRODUCE, 0), block.nest(PRODUCE, 1)
-    bodies = block.bodies(PRODUCE, 0), block.bodies(PRODUCE, 1)
+    request, response = block.nest(ApiKey.PRODUCE, 0), block.nest(ApiKey.PRODUCE, 1)
+    bodies = block.bodies(ApiKey.PRODUCE, 0), block.bodies(ApiKey.PRODUCE, 1)
     aside = [] if block.done.aside is None else [codes_of(block)]
     most, read = max(map(len, bodies)), sum(rows.num_rows for rows in aside)
     if not most:
@@ -300,7 +302,7 @@ def rows_as_codes(block: Block, names: Iterable[str], topics: Topics) -> dict[st
     found: dict[str, Codes | Later | NamedFetches] = {}
     if "fetches" in names and block.done.aside is not None:
         found[READ_ASIDE] = read = complete_read(block, block.done.aside.rows)
-        if len(read.rows.fetches) == len(block.rows(FETCH)):
+        if len(read.rows.fetches) == len(block.rows(ApiKey.FETCH)):
             found |= dict.fromkeys(FETCHES, Codes({}, 0))
     return found | {name: CODED[name](block, topics) for name in names if name not in found}
 

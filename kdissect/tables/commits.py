@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, numbers, pick
 from kdissect.tables.partitions import keys, locate, side
 from kdissect.tables.table_block import Block, Column, Rows, instant
-
-OFFSET_COMMIT, TXN_OFFSET_COMMIT = 8, 28
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -30,7 +29,7 @@ class _Commits:
 @makes("offset_commits")
 def offset_commits(block: Block) -> Rows:
     """The columns of `offset_commits`, exchanges in the block's order. Topics are not resolved yet."""
-    parts = [_commits(block, key) for key in (OFFSET_COMMIT, TXN_OFFSET_COMMIT)]
+    parts = [_commits(block, key) for key in (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)]
     row = np.concatenate([part.row for part in parts])
     order = np.argsort(row, kind="stable")
     row = row[order]

@@ -8,6 +8,7 @@ import pyarrow as pa
 from kdissect.arrays.arrow import numbers
 from kdissect.arrays.codes import NULL
 from kdissect.kafka.completed import NETWORK_KINDS, NO_CODE, NULL_TIME, Ints
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import api_column, error_column
 from kdissect.tables.declaration.model import ACKS_KEY, CODE, FLAG, MS, TIME_KEY
 from kdissect.tables.identity import dictionary, unresolved_host
@@ -25,8 +26,6 @@ from kdissect.tables.table_block import (
     packet_file,
     packet_number,
 )
-
-PRODUCE = 0
 
 
 @makes("exchanges")
@@ -92,10 +91,10 @@ def exchanges(block: Block) -> Rows:
 
 def acks(block: Block) -> Int64s:
     """acks of each exchange to produce, NULL for others and where it was not read."""
-    aside, told = block.done.aside, block.nest(PRODUCE, 0).get("acks")
+    aside, told = block.done.aside, block.nest(ApiKey.PRODUCE, 0).get("acks")
     found = np.full(len(block), NULL) if aside is None or aside.acks is None else aside.acks
     if told is not None:
-        found[block.bodies(PRODUCE, 0)] = numbers(told, NULL)
+        found[block.bodies(ApiKey.PRODUCE, 0)] = numbers(told, NULL)
     return found
 
 

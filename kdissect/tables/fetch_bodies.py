@@ -22,12 +22,11 @@ from kdissect.arrays.codes import NULL
 from kdissect.arrays.lending import Lender
 from kdissect.kafka.exchanges.bodies import Type
 from kdissect.kernels.structs import width
+from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.library import Library
 from kdissect.tables.fetch_body_kernels import MOST_COMPARED, Named, Reading, Topic, read_bodies, reading_at
 from kdissect.tables.fetch_plans import SENDING, plan_at, plans
 from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, FetchRows
-from kdissect.tables.fetches import FETCH
-from kdissect.tables.produces import PRODUCE
 from kdissect.tables.sent_rows import SENT_WIDTH
 
 Int64s = npt.NDArray[np.int64]
@@ -36,13 +35,13 @@ Int8s = npt.NDArray[np.int8]
 Bytes = npt.NDArray[np.uint8]
 
 READS: Mapping[Type, frozenset[str]] = {
-    (FETCH, 0): frozenset({
+    (ApiKey.FETCH, 0): frozenset({
         "forgotten_topics_data.partitions", "forgotten_topics_data.topic", "forgotten_topics_data.topic_id",
         "isolation_level", "max_wait_ms", "min_bytes", "replica_id", "replica_state.replica_id", "session_epoch",
         "session_id", "topics.partitions.fetch_offset", "topics.partitions.partition", "topics.topic",
         "topics.topic_id",
     }),
-    (FETCH, 1): frozenset({
+    (ApiKey.FETCH, 1): frozenset({
         "node_endpoints.host", "node_endpoints.node_id", "node_endpoints.port",
         "responses.partitions.current_leader.leader_epoch", "responses.partitions.current_leader.leader_id",
         "responses.partitions.diverging_epoch.epoch", "responses.partitions.error_code",
@@ -55,8 +54,8 @@ READS: Mapping[Type, frozenset[str]] = {
 """The paths that may be wanted of messages that are read here: what is not taken over is not there in those taken."""
 ACKS = frozenset({"acks"})
 SENDS: Mapping[Type, frozenset[str]] = {
-    (PRODUCE, 0): ACKS | {"topic_data.name", "topic_data.partition_data.index", "topic_data.topic_id"},
-    (PRODUCE, 1): frozenset({
+    (ApiKey.PRODUCE, 0): ACKS | {"topic_data.name", "topic_data.partition_data.index", "topic_data.topic_id"},
+    (ApiKey.PRODUCE, 1): frozenset({
         "node_endpoints.host", "node_endpoints.node_id", "node_endpoints.port", "responses.name",
         "responses.partition_responses.base_offset", "responses.partition_responses.error_code",
         "responses.partition_responses.index", "responses.topic_id",
@@ -118,8 +117,8 @@ class BodyReader:
         if self._plans is None:
             self._plans = plans(library)
         n, kind = len(begin) // 2, np.int64
-        sent = [frozenset(fields.get((PRODUCE, side)) or ()) for side in (0, 1)]
-        sends = sent[0] > ACKS and all(SENDS[PRODUCE, side] >= paths for side, paths in enumerate(sent))
+        sent = [frozenset(fields.get((ApiKey.PRODUCE, side)) or ()) for side in (0, 1)]
+        sends = sent[0] > ACKS and all(SENDS[ApiKey.PRODUCE, side] >= paths for side, paths in enumerate(sent))
         (fetches,) = self._memory.arrays([((n, FETCH_WIDTH), kind)])
         acks = np.full(n if sends or sent[0] == ACKS else 0, NULL, kind)  # which rows of exchanges keep, alone
         partitions, rows = self._rows.arrays(
@@ -129,7 +128,7 @@ class BodyReader:
         if 2 * reading.topics > MOST_TOPICS or 2 * reading.text > MOST_TEXT:
             self._forget()
         reading.exchanges = reading.fetches = reading.partitions = reading.produces = reading.sent = 0
-        reading.sends, reading.walked = sends, PLACES in (fields[FETCH, 1] or ())
+        reading.sends, reading.walked = sends, PLACES in (fields[ApiKey.FETCH, 1] or ())
         left, bodies = status.copy(), np.stack([begin, end, program])
         while not read_bodies(
             s, bodies, left, self._plans, self._topics, self._text, self._named, fetches, partitions, rows, acks,

@@ -15,10 +15,9 @@ import numpy.typing as npt
 
 from kdissect.kernels.structs import rows_of, struct, view, width
 from kdissect.schema import index
+from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.library import Library
 from kdissect.schema.model import NONE, SCALARS, Field, Versions
-from kdissect.tables.fetches import FETCH
-from kdissect.tables.produces import PRODUCE
 
 Int64s = npt.NDArray[np.int64]
 
@@ -93,7 +92,12 @@ def plans(library: Library) -> Int64s:
     found = np.full((len(library.identity), PLAN_WIDTH), -1, np.int64)
     rows = rows_of(Plan, found)
     others = set(library.alternative[library.alternative >= 0].tolist())
-    makers = (FETCH, 0, _asking), (FETCH, 1, _giving), (PRODUCE, 0, _sending), (PRODUCE, 1, _sent)
+    makers = (
+        (ApiKey.FETCH, 0, _asking),
+        (ApiKey.FETCH, 1, _giving),
+        (ApiKey.PRODUCE, 0, _sending),
+        (ApiKey.PRODUCE, 1, _sent),
+    )
     for key, side, make in makers:
         message = index.load().apis[key].message(side)
         mine = (library.identity[:, 0] == key) & (library.identity[:, 2] == side)

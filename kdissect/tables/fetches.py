@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.completed import NO_CODE
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT, TIME_KEY, UNSEEN_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
@@ -15,7 +16,6 @@ from kdissect.tables.nest import Int64s, Level, optional, pick
 from kdissect.tables.table_block import Block, Column, Rows, code, count, elapsed, instant, milliseconds
 from kdissect.tables.topic_lists import topic_lists
 
-FETCH = 1
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 """Id of `__cluster_metadata` in every cluster (Uuid.METADATA_TOPIC_ID)."""
@@ -27,11 +27,11 @@ FIRST_SESSION_VERSION = 7
 @makes("fetches")
 def fetches(block: Block) -> Rows:
     """The columns of `fetches`, one row per Fetch exchange of the block. `broker` is not resolved yet."""
-    rows = block.rows(FETCH)
+    rows = block.rows(ApiKey.FETCH)
     done, directory = block.done, block.directory
     conn = done.conn[rows]
-    request, response = block.nest(FETCH, 0), block.nest(FETCH, 1)
-    asked, given = block.body_of(FETCH, 0)[rows], block.body_of(FETCH, 1)[rows]
+    request, response = block.nest(ApiKey.FETCH, 0), block.nest(ApiKey.FETCH, 1)
+    asked, given = block.body_of(ApiKey.FETCH, 0)[rows], block.body_of(ApiKey.FETCH, 1)[rows]
 
     def ask(path: str, kind: pa.DataType) -> Column:
         return lambda: pick(request.column(path, kind), asked)

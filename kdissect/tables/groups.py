@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from kdissect.kafka.completed import NULL_TIME
 from kdissect.kafka.exchanges.payloads import decoded
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import error_column
 from kdissect.tables.declaration.model import ASSIGNMENT, CODE, TEXT, TIME_KEY
 from kdissect.tables.exchanges import error_codes
@@ -55,7 +56,7 @@ class Event(NamedTuple):
 
 EVENTS: tuple[Event, ...] = (
     Event(
-        11,
+        ApiKey.JOIN_GROUP,
         "join",
         "classic",
         protocol_type="protocol_type",
@@ -66,7 +67,7 @@ EVENTS: tuple[Event, ...] = (
         answer_assignor="protocol_name",
     ),
     Event(
-        14,
+        ApiKey.SYNC_GROUP,
         "sync",
         "classic",
         generation="generation_id",
@@ -76,13 +77,13 @@ EVENTS: tuple[Event, ...] = (
         answer_assignor="protocol_name",
         answer_assignment="assignment",
     ),
-    Event(12, "heartbeat", "classic", generation="generation_id", only_errors=True),
-    Event(13, "leave", "classic", each="members", match="member_id", reason="reason"),
-    Event(8, "offset_commit", "", generation="generation_id_or_member_epoch"),
-    Event(28, "txn_offset_commit", "", generation="generation_id_or_member_epoch"),
-    Event(9, "offset_fetch", "", member="", generation="", each="groups", match="group_id"),
+    Event(ApiKey.HEARTBEAT, "heartbeat", "classic", generation="generation_id", only_errors=True),
+    Event(ApiKey.LEAVE_GROUP, "leave", "classic", each="members", match="member_id", reason="reason"),
+    Event(ApiKey.OFFSET_COMMIT, "offset_commit", "", generation="generation_id_or_member_epoch"),
+    Event(ApiKey.TXN_OFFSET_COMMIT, "txn_offset_commit", "", generation="generation_id_or_member_epoch"),
+    Event(ApiKey.OFFSET_FETCH, "offset_fetch", "", member="", generation="", each="groups", match="group_id"),
     Event(
-        68,
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
         "consumer_heartbeat",
         "consumer",
         generation="member_epoch",
@@ -92,7 +93,7 @@ EVENTS: tuple[Event, ...] = (
         answer_assignment="assignment.topic_partitions",
     ),
     Event(
-        76,
+        ApiKey.SHARE_GROUP_HEARTBEAT,
         "share_heartbeat",
         "share",
         generation="member_epoch",
@@ -101,7 +102,7 @@ EVENTS: tuple[Event, ...] = (
         answer_assignment="assignment.topic_partitions",
     ),
     Event(
-        88,
+        ApiKey.STREAMS_GROUP_HEARTBEAT,
         "streams_heartbeat",
         "streams",
         generation="member_epoch",
@@ -111,8 +112,8 @@ EVENTS: tuple[Event, ...] = (
 )
 
 ELEMENT_FIELDS: dict[int, tuple[str, ...]] = {
-    13: ("member_id", "reason"),
-    9: ("group_id", "member_id", "member_epoch"),
+    ApiKey.LEAVE_GROUP: ("member_id", "reason"),
+    ApiKey.OFFSET_FETCH: ("group_id", "member_id", "member_epoch"),
 }
 """Fields of the elements of `Event.each`."""
 
@@ -242,7 +243,7 @@ class _Part:
 
     def generation(self) -> pa.Array:
         """The answer's generation or member epoch, unless it is an error (-1 or nothing), else the request's."""
-        if self.event.key == 9:
+        if self.event.key == ApiKey.OFFSET_FETCH:
             return self.request_field("member_epoch", CODE)
         codes, known = self.errors()
         told = self.response_field(self.event.answer_generation, CODE)

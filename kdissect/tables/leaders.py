@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.completed import NULL_TIME
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import api_name
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, TEXT
@@ -56,28 +57,29 @@ def _quorum(key: int, side: int, within: str = "") -> Source:
     )  # fmt: skip
 
 
+_CURRENT = ("current_leader.leader_id", "current_leader.leader_epoch")
+_STATED = ("partition_index", "leader", "leader_epoch", "topic_name")
 SOURCES: tuple[Source, ...] = (
-    Source(3, 1, "topics", "partitions", "partition_index", "leader_id", "leader_epoch", topic_id="topic_id"),
-    Source(75, 1, "topics", "partitions", "partition_index", "leader_id", "leader_epoch", topic_id="topic_id"),
-    Source(0, 1, "responses", "partition_responses", "index", "current_leader.leader_id",
-           "current_leader.leader_epoch", topic_id="topic_id"),
-    Source(1, 1, "responses", "partitions", "partition_index", "current_leader.leader_id",
-           "current_leader.leader_epoch", "topic", "topic_id"),
-    Source(78, 1, "responses", "partitions", "partition_index", "current_leader.leader_id",
-           "current_leader.leader_epoch", "", "topic_id"),
-    Source(79, 1, "responses", "partitions", "partition_index", "current_leader.leader_id",
-           "current_leader.leader_epoch", "", "topic_id"),
-    Source(4, 0, "topic_states", "partition_states", "partition_index", "leader", "leader_epoch", "topic_name",
-           "topic_id"),
-    Source(4, 0, "ungrouped_partition_states", "", "partition_index", "leader", "leader_epoch", "topic_name"),
-    Source(6, 0, "topic_states", "partition_states", "partition_index", "leader", "leader_epoch", "topic_name",
-           "topic_id"),
-    Source(6, 0, "ungrouped_partition_states", "", "partition_index", "leader", "leader_epoch", "topic_name"),
-    _quorum(52, 1), _quorum(53, 0), _quorum(53, 1), _quorum(54, 0), _quorum(54, 1), _quorum(55, 1),
-    Source(59, 1, "topics", "partitions", "index", "current_leader.leader_id", "current_leader.leader_epoch"),
+    Source(ApiKey.METADATA, 1, "topics", "partitions", "partition_index", "leader_id", "leader_epoch",
+           topic_id="topic_id"),
+    Source(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 1, "topics", "partitions", "partition_index", "leader_id",
+           "leader_epoch", topic_id="topic_id"),
+    Source(ApiKey.PRODUCE, 1, "responses", "partition_responses", "index", *_CURRENT, topic_id="topic_id"),
+    Source(ApiKey.FETCH, 1, "responses", "partitions", "partition_index", *_CURRENT, "topic", "topic_id"),
+    Source(ApiKey.SHARE_FETCH, 1, "responses", "partitions", "partition_index", *_CURRENT, "", "topic_id"),
+    Source(ApiKey.SHARE_ACKNOWLEDGE, 1, "responses", "partitions", "partition_index", *_CURRENT, "", "topic_id"),
+    Source(ApiKey.LEADER_AND_ISR, 0, "topic_states", "partition_states", *_STATED, "topic_id"),
+    Source(ApiKey.LEADER_AND_ISR, 0, "ungrouped_partition_states", "", *_STATED),
+    Source(ApiKey.UPDATE_METADATA, 0, "topic_states", "partition_states", *_STATED, "topic_id"),
+    Source(ApiKey.UPDATE_METADATA, 0, "ungrouped_partition_states", "", *_STATED),
+    _quorum(ApiKey.VOTE, 1),
+    *(_quorum(ApiKey.BEGIN_QUORUM_EPOCH, side) for side in (0, 1)),
+    *(_quorum(ApiKey.END_QUORUM_EPOCH, side) for side in (0, 1)),
+    _quorum(ApiKey.DESCRIBE_QUORUM, 1),
+    Source(ApiKey.FETCH_SNAPSHOT, 1, "topics", "partitions", "index", *_CURRENT),
 )  # fmt: skip
 """Every place where a message names the leader of a partition."""
-CONTROLLERS = ((4, 0), (5, 0), (6, 0))
+CONTROLLERS = ((ApiKey.LEADER_AND_ISR, 0), (ApiKey.STOP_REPLICA, 0), (ApiKey.UPDATE_METADATA, 0))
 """Requests by which a controller of the ZooKeeper era names itself: LeaderAndIsr, StopReplica, UpdateMetadata."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, OFFSETS, TIME_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
@@ -12,8 +13,6 @@ from kdissect.tables.nest import numbers, pick
 from kdissect.tables.partitions import keys, locate, side
 from kdissect.tables.table_block import Block, Column, Rows
 from kdissect.tables.timestamps import kafka_time
-
-LIST_OFFSETS = 2
 
 SPECIAL = {
     -1: "latest",
@@ -29,12 +28,12 @@ SPECIAL = {
 @makes("list_offsets")
 def list_offsets(block: Block) -> Rows:
     """The columns of `list_offsets`. Partitions without an answer come behind those with one."""
-    request, response = block.nest(LIST_OFFSETS, 0), block.nest(LIST_OFFSETS, 1)
+    request, response = block.nest(ApiKey.LIST_OFFSETS, 0), block.nest(ApiKey.LIST_OFFSETS, 1)
     asked_topics, given_topics = request.each("topics"), response.each("topics")
     asked, given = asked_topics.each("partitions"), given_topics.each("partitions")
     sides = (
-        side(asked, asked_topics, block.bodies(LIST_OFFSETS, 0), asked.ints("partition_index"), "name", ""),
-        side(given, given_topics, block.bodies(LIST_OFFSETS, 1), given.ints("partition_index"), "name", ""),
+        side(asked, asked_topics, block.bodies(ApiKey.LIST_OFFSETS, 0), asked.ints("partition_index"), "name", ""),
+        side(given, given_topics, block.bodies(ApiKey.LIST_OFFSETS, 1), given.ints("partition_index"), "name", ""),
     )
     asked_key, given_key = keys(*sides)
     in_asked = locate(given_key, asked_key)
@@ -48,7 +47,7 @@ def list_offsets(block: Block) -> Rows:
     asked_at = np.concatenate([in_asked, only])[order]
     given_at = np.concatenate([np.arange(len(given)), np.full(len(only), -1)])[order]
     source = np.where(asked_at >= 0, asked_at, given_at + len(asked))
-    body = block.body_of(LIST_OFFSETS, 0)[row]
+    body = block.body_of(ApiKey.LIST_OFFSETS, 0)[row]
 
     def ask(path: str, kind: pa.DataType) -> pa.Array:
         return pick(asked.column(path, kind), asked_at)

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.completed import NO_CODE
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
-from kdissect.tables.fetches import FETCH
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, lengths, numbers, optional, pick
 from kdissect.tables.partition_pairs import pair
@@ -109,7 +109,7 @@ def locate(keys: Int64s, among: Int64s) -> Int64s:
 @makes("fetch_partitions")
 def fetch_partitions(block: Block) -> Rows:
     """The columns of `fetch_partitions`, exchanges in the block's order. Topics are not resolved yet."""
-    request, response = block.nest(FETCH, 0), block.nest(FETCH, 1)
+    request, response = block.nest(ApiKey.FETCH, 0), block.nest(ApiKey.FETCH, 1)
     asked_topics, gone_topics = request.each("topics"), request.each("forgotten_topics_data")
     given_topics = response.each("responses")
     asked, gone, given = (
@@ -118,7 +118,7 @@ def fetch_partitions(block: Block) -> Rows:
         given_topics.each("partitions"),
     )
     gone_numbers = np.zeros(0, np.int64) if gone.values is None else numbers(gone.values)
-    request_rows, response_rows = block.bodies(FETCH, 0), block.bodies(FETCH, 1)
+    request_rows, response_rows = block.bodies(ApiKey.FETCH, 0), block.bodies(ApiKey.FETCH, 1)
     sides = (
         side(asked, asked_topics, request_rows, asked.ints("partition")),
         side(gone, gone_topics, request_rows, gone_numbers),
@@ -189,8 +189,8 @@ class Joined:
         def give(path: str, kind: pa.DataType) -> Column:
             return lambda: pick(self.given.column(path, kind), self.given_at)
 
-        request_read = block.body_of(FETCH, 0)[row] >= 0
-        response_read = block.body_of(FETCH, 1)[row] >= 0
+        request_read = block.body_of(ApiKey.FETCH, 0)[row] >= 0
+        response_read = block.body_of(ApiKey.FETCH, 1)[row] >= 0
         asked, given = self.asked_at >= 0, self.given_at >= 0
         return {
             "exchange_id": lambda: block.exchange_id.take(pa.array(row)),

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import pick
 from kdissect.tables.table_block import Block, Column, Rows
 
-INIT_PRODUCER_ID = 22
-
 
 @makes("producer_ids")
 def producer_ids(block: Block) -> Rows:
     """The columns of `producer_ids`, one row per InitProducerId exchange of the block."""
-    rows = block.rows(INIT_PRODUCER_ID)
-    asked, given = block.body_of(INIT_PRODUCER_ID, 0)[rows], block.body_of(INIT_PRODUCER_ID, 1)[rows]
-    request, response = block.nest(INIT_PRODUCER_ID, 0), block.nest(INIT_PRODUCER_ID, 1)
+    rows = block.rows(ApiKey.INIT_PRODUCER_ID)
+    asked, given = block.body_of(ApiKey.INIT_PRODUCER_ID, 0)[rows], block.body_of(ApiKey.INIT_PRODUCER_ID, 1)[rows]
+    request, response = block.nest(ApiKey.INIT_PRODUCER_ID, 0), block.nest(ApiKey.INIT_PRODUCER_ID, 1)
 
     def ask(path: str, kind: pa.DataType) -> Column:
         return lambda: pick(request.column(path, kind), asked)

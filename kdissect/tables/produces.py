@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, MS, TEXT, TIME_KEY
 from kdissect.tables.exchanges import error_codes
 from kdissect.tables.identity import dictionary
@@ -21,17 +22,15 @@ from kdissect.tables.table_block import Block, Column, Rows, code, count, elapse
 from kdissect.tables.timestamps import kafka_time
 from kdissect.tables.topic_lists import topic_lists
 
-PRODUCE = 0
-
 
 @makes("produces")
 def produces(block: Block) -> Rows:
     """The columns of `produces`, one row per Produce exchange of the block. `broker` is not resolved yet."""
-    rows = block.rows(PRODUCE)
+    rows = block.rows(ApiKey.PRODUCE)
     done, directory = block.done, block.directory
     conn = done.conn[rows]
-    request, response = block.nest(PRODUCE, 0), block.nest(PRODUCE, 1)
-    asked, given = block.body_of(PRODUCE, 0)[rows], block.body_of(PRODUCE, 1)[rows]
+    request, response = block.nest(ApiKey.PRODUCE, 0), block.nest(ApiKey.PRODUCE, 1)
+    asked, given = block.body_of(ApiKey.PRODUCE, 0)[rows], block.body_of(ApiKey.PRODUCE, 1)[rows]
 
     def ask(path: str, kind: pa.DataType) -> Column:
         return lambda: pick(request.column(path, kind), asked)
@@ -115,12 +114,12 @@ def matched(rows: Sequence[Int64s], keys: Sequence[Int64s]) -> tuple[Int64s, Int
 @makes("produce_partitions")
 def produce_partitions(block: Block) -> Rows:
     """The columns of `produce_partitions`, exchanges in the block's order. Topics and `replicas` are not resolved."""
-    request, response = block.nest(PRODUCE, 0), block.nest(PRODUCE, 1)
+    request, response = block.nest(ApiKey.PRODUCE, 0), block.nest(ApiKey.PRODUCE, 1)
     asked_topics, given_topics = request.each("topic_data"), response.each("responses")
     asked, given = asked_topics.each("partition_data"), given_topics.each("partition_responses")
     sides = (
-        side(asked, asked_topics, block.bodies(PRODUCE, 0), asked.ints("index"), "name"),
-        side(given, given_topics, block.bodies(PRODUCE, 1), given.ints("index"), "name"),
+        side(asked, asked_topics, block.bodies(ApiKey.PRODUCE, 0), asked.ints("index"), "name"),
+        side(given, given_topics, block.bodies(ApiKey.PRODUCE, 1), given.ints("index"), "name"),
     )
     row, asked_at, given_at = matched([item.row for item in sides], keys(*sides))
     source = np.where(asked_at >= 0, asked_at, given_at + len(asked))

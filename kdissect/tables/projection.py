@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables import brokers, clients, groups, leaders, recordsets, topics, versions
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import DeclarationError, Gathering, Path
@@ -31,8 +32,8 @@ GATHERED: Mapping[Gathering, Paths] = {
     Gathering.GROUPS: groups.group_paths(),
     Gathering.LEADERS: _united(leaders.leader_paths(), brokers.claim_paths()),
     Gathering.RECORDS: recordsets.record_set_paths(),
-    Gathering.FETCHED_RECORDS: recordsets.record_set_paths(recordsets.FETCH),
-    Gathering.SENT_RECORDS: recordsets.record_set_paths(recordsets.PRODUCE),
+    Gathering.FETCHED_RECORDS: recordsets.record_set_paths(ApiKey.FETCH),
+    Gathering.SENT_RECORDS: recordsets.record_set_paths(ApiKey.PRODUCE),
 }
 """The message paths of what is gathered, as the modules that gather it say."""
 for _one in Gathering:

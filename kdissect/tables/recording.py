@@ -19,14 +19,13 @@ from kdissect.arrays.dictionaries import unified
 from kdissect.kafka.completed import Problems, Status
 from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets.batches import Batches, doubtful, walk
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import FIRST_BATCHES, FIRST_REQUESTS, ONE_BATCH_IN
 from kdissect.tables.nest import Int64s
 from kdissect.tables.order import order
 from kdissect.tables.recordsets import (
-    FETCH,
-    PRODUCE,
     RecordSets,
     fetch_batches,
     record_problems,
@@ -144,7 +143,7 @@ class Recorder:
         followed = self._followed and not self.full
 
         def told_size(key: int, at: Int64s, size: Int64s) -> Int64s:
-            return doubtful(data, at, size, followed and key == PRODUCE)
+            return doubtful(data, at, size, followed and key == ApiKey.PRODUCE)
 
         sets = record_sets(block, told_size if only else None)
         if only and not len(sets):
@@ -234,7 +233,7 @@ class Recorder:
         if self.full:
             return
         rows = batches.rows
-        ours = np.flatnonzero((rows[:, bl.PRODUCER_ID] >= 0) & (sets.key[rows[:, bl.OWNER]] == PRODUCE))
+        ours = np.flatnonzero((rows[:, bl.PRODUCER_ID] >= 0) & (sets.key[rows[:, bl.OWNER]] == ApiKey.PRODUCE))
         if len(ours):
             names = ["owner", *(name for name in SENT if name in SCHEMAS["record_batches"].names)]
             self._sent.append(record_rows("record_batches", block, sets, batches.table(names, ours), SENT))
@@ -295,13 +294,13 @@ def _evidence(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
     bits = np.where(rows[:, bl.MAGIC] == 2, np.maximum(rows[:, bl.ATTRIBUTES], 0), 0)
     kept: Flags = (bits & (bl.TRANSACTIONAL_BIT | bl.CONTROL_BIT)) == bl.TRANSACTIONAL_BIT
     left = (done.abandoned > 0) | (done.status == Status.UNANSWERED) | (done.n < FIRST_REQUESTS)
-    sent = (sets.key == PRODUCE) & left[sets.row]
+    sent = (sets.key == ApiKey.PRODUCE) & left[sets.row]
     more = sent[rows[:, bl.OWNER]] & (rows[:, bl.PRODUCER_ID] < 0)
     more |= (
         (rows[:, bl.BASE_SEQUENCE] >= 0) & (rows[:, bl.BASE_SEQUENCE] % ONE_BATCH_IN == 0) & (rows[:, bl.MAGIC] == 2)
     )
     stored = (rows[:, bl.BASE_OFFSET] > 0) & (rows[:, bl.BASE_OFFSET] % ONE_BATCH_IN == 0)
-    more |= (sets.key == FETCH)[rows[:, bl.OWNER]] & ((rows[:, bl.MAGIC] < 2) | stored)
+    more |= (sets.key == ApiKey.FETCH)[rows[:, bl.OWNER]] & ((rows[:, bl.MAGIC] < 2) | stored)
     if more.any():
         real = np.zeros(len(rows), np.bool_)
         real[batches.real] = True

@@ -18,13 +18,11 @@ import pyarrow as pa
 from kdissect.kafka.completed import Problems
 from kdissect.kafka.recordsets.batch_layout import AT, BASE_OFFSET, NULL, RECORDS
 from kdissect.kafka.recordsets.batches import Batches
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, TEXT, TIME_KEY
 from kdissect.tables.nest import Int64s
 from kdissect.tables.table_block import Block, Column, assemble
 
-FETCH = 1
-
-PRODUCE = 0
 SNAPSHOT = 59
 MOST_PROBLEMS = 1000
 """Problems of record batches listed for each part of a capture; of more, which only a hostile or a thoroughly damaged
@@ -32,9 +30,9 @@ part has, one row says how many."""
 
 SOURCES: tuple[tuple[int, int, str, str, str, str, str], ...] = (
     # API key, side, list of topics, its name field ("" none), list of partitions, fields of their number and records
-    (PRODUCE, 0, "topic_data", "name", "partition_data", "index", "records"),
-    (FETCH, 1, "responses", "topic", "partitions", "partition_index", "records"),
-    (78, 1, "responses", "", "partitions", "partition_index", "records"),  # ShareFetch
+    (ApiKey.PRODUCE, 0, "topic_data", "name", "partition_data", "index", "records"),
+    (ApiKey.FETCH, 1, "responses", "topic", "partitions", "partition_index", "records"),
+    (ApiKey.SHARE_FETCH, 1, "responses", "", "partitions", "partition_index", "records"),
     (SNAPSHOT, 1, "topics", "name", "partitions", "index", "unaligned_records"),
 )
 """Every message with record sets."""
@@ -87,7 +85,7 @@ class RecordSets:
     @property
     def partial_is_legal(self) -> npt.NDArray[np.bool_]:
         """The last batch of the set may be cut by the sender: in responses, not in Produce requests."""
-        flags: npt.NDArray[np.bool_] = self.key != PRODUCE
+        flags: npt.NDArray[np.bool_] = self.key != ApiKey.PRODUCE
         return flags
 
 
@@ -158,10 +156,10 @@ def _repeated(values: pa.Array, owner: pa.Array) -> pa.Array:
 
 def fetch_batches(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
     """Number of batches of each partition of the block's Fetch responses, in wire order: for `fetch_partitions`."""
-    size = len(block.nest(FETCH, 1).each("responses").each("partitions"))
+    size = len(block.nest(ApiKey.FETCH, 1).each("responses").each("partitions"))
     counts = np.bincount(batches.owner[batches.real], minlength=len(sets))
     out = np.zeros(size, np.int64)
-    ours = sets.key == FETCH
+    ours = sets.key == ApiKey.FETCH
     out[sets.element[ours]] = counts[ours]
     return out
 
@@ -169,14 +167,14 @@ def fetch_batches(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
 def sent_records(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
     """[n, 2]: number of batches, and of records as their headers say, of each partition of the block's Produce
     requests, in wire order; -1 for the records of a compressed wrapper of old, which tells of none."""
-    size = len(block.nest(PRODUCE, 0).each("topic_data").each("partition_data"))
+    size = len(block.nest(ApiKey.PRODUCE, 0).each("topic_data").each("partition_data"))
     real = batches.real
     owner, records = batches.owner[real], batches.rows[real, RECORDS]
     counts = np.bincount(owner, minlength=len(sets))
     totals = np.bincount(owner, weights=np.maximum(records, 0), minlength=len(sets)).astype(np.int64)
     totals[owner[records < 0]] = -1
     out = np.zeros((size, 2), np.int64)
-    ours = sets.key == PRODUCE
+    ours = sets.key == ApiKey.PRODUCE
     out[sets.element[ours], 0], out[sets.element[ours], 1] = counts[ours], totals[ours]
     return out
 
@@ -205,7 +203,7 @@ def record_problems(block: Block, sets: RecordSets, batches: Batches) -> Problem
     texts = list(listed.texts)
     if size < len(found):
         texts[-1] = f"{len(found) - size + 1} further problems of record batches are not listed"
-    asked = sets.key[owner] == PRODUCE
+    asked = sets.key[owner] == ApiKey.PRODUCE
     return Problems(
         kind=listed.kind,
         capture=np.full(size, -1, np.int32),

@@ -33,6 +33,7 @@ from kdissect.kafka.exchanges.messages import Message
 from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FLOW, PORTS
 from kdissect.problems import UsageError
 from kdissect.schema import index
+from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.model import Field
 from kdissect.tables.declaration.model import TEXT
 from kdissect.tables.table_block import Block
@@ -40,7 +41,7 @@ from kdissect.tables.table_block import Block
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-FETCHES = (1, 78, 79)
+FETCHES = (ApiKey.FETCH, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE)
 """Fetch, ShareFetch and ShareAcknowledge: those of a session name only what changes."""
 NEVER = 2**62
 _DOTTED = r"\d+(\.\d+){3}(:.*)?"

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.completed import NULL_TIME
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import api_name
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clusters import answered_clusters
@@ -42,29 +43,29 @@ class Source(NamedTuple):
 
 
 SOURCES: tuple[Source, ...] = (
-    Source(3, 1, "topics", partitions="partitions", replicas="replica_nodes"),  # Metadata
-    Source(19, 1, "topics"),  # CreateTopics
-    Source(75, 1, "topics", partitions="partitions", replicas="replica_nodes"),  # DescribeTopicPartitions
-    Source(4, 0, "topic_states", "topic_name"),  # LeaderAndIsr
-    Source(6, 0, "topic_states", "topic_name"),  # UpdateMetadata
-    Source(20, 1, "responses"),  # DeleteTopics
-    Source(69, 1, "groups/members/assignment.topic_partitions", "topic_name"),  # ConsumerGroupDescribe
-    Source(69, 1, "groups/members/target_assignment.topic_partitions", "topic_name"),
-    Source(77, 1, "groups/members/assignment.topic_partitions", "topic_name"),  # ShareGroupDescribe
-    Source(90, 1, "groups/topics", "topic_name"),  # DescribeShareGroupOffsets
-    Source(91, 1, "responses", "topic_name"),  # AlterShareGroupOffsets
-    Source(92, 1, "responses", "topic_name"),  # DeleteShareGroupOffsets
+    Source(ApiKey.METADATA, 1, "topics", partitions="partitions", replicas="replica_nodes"),
+    Source(ApiKey.CREATE_TOPICS, 1, "topics"),
+    Source(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 1, "topics", partitions="partitions", replicas="replica_nodes"),
+    Source(ApiKey.LEADER_AND_ISR, 0, "topic_states", "topic_name"),
+    Source(ApiKey.UPDATE_METADATA, 0, "topic_states", "topic_name"),
+    Source(ApiKey.DELETE_TOPICS, 1, "responses"),
+    Source(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, "groups/members/assignment.topic_partitions", "topic_name"),
+    Source(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, "groups/members/target_assignment.topic_partitions", "topic_name"),
+    Source(ApiKey.SHARE_GROUP_DESCRIBE, 1, "groups/members/assignment.topic_partitions", "topic_name"),
+    Source(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 1, "groups/topics", "topic_name"),
+    Source(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 1, "responses", "topic_name"),
+    Source(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 1, "responses", "topic_name"),
 )
 """Every place where a message can name a topic's id and its name together."""
 REPLICATED = frozenset(source.key for source in SOURCES if source.replicas)
 """APIs whose answers say how many replicas partitions have."""
 
 MENTIONS: tuple[Source, ...] = (
-    Source(0, 0, "topic_data"),  # Produce
-    Source(1, 0, "topics", "topic"),  # Fetch
-    Source(1, 1, "responses", "topic"),
-    Source(2, 0, "topics", topic_id=""),  # ListOffsets
-    Source(78, 0, "topics", name=""),  # ShareFetch
+    Source(ApiKey.PRODUCE, 0, "topic_data"),
+    Source(ApiKey.FETCH, 0, "topics", "topic"),
+    Source(ApiKey.FETCH, 1, "responses", "topic"),
+    Source(ApiKey.LIST_OFFSETS, 0, "topics", topic_id=""),
+    Source(ApiKey.SHARE_FETCH, 0, "topics", name=""),
 )
 """Places where the id or the name of a topic stands alone; read only for the `topics` table itself."""
 

@@ -16,10 +16,10 @@ from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.codes import NULL, Codes
 from kdissect.arrays.lending import Lender
 from kdissect.kernels.kernel import kernel, part
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables import fetch_kernels as fk
 from kdissect.tables.coded_rows import SEED, Topics, fields
 from kdissect.tables.fetch_rows import GIVEN, NamedFetches, fetch_at, partition_at, plain
-from kdissect.tables.produces import PRODUCE
 from kdissect.tables.table_block import Block
 
 Int64s = npt.NDArray[np.int64]
@@ -194,7 +194,7 @@ def traffic(
     """Sums of a block. `partitions`: its rows of `fetch_partitions` as `coded_rows.rows_as_codes` has made them, with
     `topics`; `direct_fetches`: the fetches that were read aside. `memory` is lent meanwhile."""
     done, said = block.done, topics.fetched(block)
-    asked, given = topics.produced(block.nest(PRODUCE, 0), block.nest(PRODUCE, 1))
+    asked, given = topics.produced(block.nest(ApiKey.PRODUCE, 0), block.nest(ApiKey.PRODUCE, 1))
     most = sum(len(one.partitions) for one in (asked, given, said.asked, said.gone, said.given))
     most += 0 if direct_fetches is None else len(direct_fetches.rows.partitions)
     sums, table = memory.arrays([((most, WIDTH), np.int64), ((2 << most.bit_length(),), np.int64)])
@@ -204,8 +204,8 @@ def traffic(
         number, *size = fields(named.partitions, ("index",) if side else ("index", "records_bytes"))
         sizes = size[0] if size else np.zeros(0, np.int64)
         add_produced(
-            block.bodies(PRODUCE, side), clients, named.topic_begin, named.begin, named.code, number, sizes, sums,
-            table, known, SEED,
+            block.bodies(ApiKey.PRODUCE, side), clients, named.topic_begin, named.begin, named.code, number, sizes,
+            sums, table, known, SEED,
         )  # fmt: skip
     if partitions.num_rows:
         add_fetched(said.row, clients, partitions.matrix, sums, table, known, SEED)

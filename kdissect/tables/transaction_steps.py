@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, TEXT, TIME_KEY
 from kdissect.tables.exchanges import error_codes
 from kdissect.tables.identity import dictionary
@@ -16,7 +17,6 @@ from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, optional, pick
 from kdissect.tables.table_block import Block, Column, Rows, instant
 
-ADD_PARTITIONS, ADD_OFFSETS, END, MARKERS, COMMIT_OFFSETS = 24, 25, 26, 27, 28
 FIELDS = {
     "transactional_id": TEXT, "producer_id": COUNT, "producer_epoch": CODE, "committed": FLAG, "group_id": TEXT,
     "topic": TEXT, "partition": CODE,
@@ -39,7 +39,7 @@ def transaction_steps(block: Block) -> Rows:
     row = np.concatenate([part.row for part in parts])
     order = np.argsort(row, kind="stable")
     row, done = row[order], block.done
-    answer = block.body_of(END, 1)[row] if len(row) else np.zeros(0, np.int64)
+    answer = block.body_of(ApiKey.END_TXN, 1)[row] if len(row) else np.zeros(0, np.int64)
     errors, known = error_codes(block)
 
     def gather(name: str) -> pa.Array:
@@ -52,7 +52,7 @@ def transaction_steps(block: Block) -> Rows:
 
     def moved(name: str, kind: pa.DataType) -> Column:
         def make() -> pa.Array:
-            found = pick(block.nest(END, 1).column(name, kind), answer)
+            found = pick(block.nest(ApiKey.END_TXN, 1).column(name, kind), answer)
             return pc.if_else(pc.greater_equal(found, pa.scalar(0, kind)), found, pa.scalar(None, kind))
 
         return make
@@ -99,56 +99,64 @@ def _partitions(topics: Level, partitions: Level) -> dict[str, pa.Array]:
 
 def _added_now(block: Block) -> _Steps:
     """AddPartitionsToTxn v4 and later: several transactions in one request, also of brokers that only ask."""
-    each = block.nest(ADD_PARTITIONS, 0).each("transactions")
+    each = block.nest(ApiKey.ADD_PARTITIONS_TO_TXN, 0).each("transactions")
     topics = each.each("topics")
     partitions = topics.each("partitions")
     asks = each.column("verify_only", FLAG).fill_null(False)
     step = pc.if_else(asks, pa.scalar("verify", TEXT), pa.scalar("add_partitions", TEXT))
     at = topics.parent[partitions.parent]
     return _Steps(
-        block.bodies(ADD_PARTITIONS, 0)[partitions.body], pick(step, at),
+        block.bodies(ApiKey.ADD_PARTITIONS_TO_TXN, 0)[partitions.body], pick(step, at),
         {**_below(_producer_columns(each), at), **_partitions(topics, partitions)},
     )  # fmt: skip
 
 
 def _added(block: Block) -> _Steps:
     """AddPartitionsToTxn up to v3."""
-    request = block.nest(ADD_PARTITIONS, 0)
+    request = block.nest(ApiKey.ADD_PARTITIONS_TO_TXN, 0)
     topics = request.each("v3_and_below_topics")
     partitions = topics.each("partitions")
     columns = {
         **_below(_producer_columns(request, "v3_and_below_"), partitions.body),
         **_partitions(topics, partitions),
     }
-    return _Steps(block.bodies(ADD_PARTITIONS, 0)[partitions.body], _words("add_partitions", len(partitions)), columns)
+    return _Steps(
+        block.bodies(ApiKey.ADD_PARTITIONS_TO_TXN, 0)[partitions.body],
+        _words("add_partitions", len(partitions)),
+        columns,
+    )
 
 
 def _offsets(block: Block) -> _Steps:
-    request = block.nest(ADD_OFFSETS, 0)
+    request = block.nest(ApiKey.ADD_OFFSETS_TO_TXN, 0)
     columns = {**_producer_columns(request), "group_id": request.column("group_id", TEXT)}
-    return _Steps(block.bodies(ADD_OFFSETS, 0)[request.body], _words("add_offsets", len(request)), columns)
+    return _Steps(
+        block.bodies(ApiKey.ADD_OFFSETS_TO_TXN, 0)[request.body], _words("add_offsets", len(request)), columns
+    )
 
 
 def _ended(block: Block) -> _Steps:
-    request = block.nest(END, 0)
+    request = block.nest(ApiKey.END_TXN, 0)
     columns = {**_producer_columns(request), "committed": request.column("committed", FLAG)}
-    return _Steps(block.bodies(END, 0)[request.body], _words("end", len(request)), columns)
+    return _Steps(block.bodies(ApiKey.END_TXN, 0)[request.body], _words("end", len(request)), columns)
 
 
 def _committed(block: Block) -> _Steps:
-    request = block.nest(COMMIT_OFFSETS, 0)
+    request = block.nest(ApiKey.TXN_OFFSET_COMMIT, 0)
     columns = {**_producer_columns(request), "group_id": request.column("group_id", TEXT)}
-    return _Steps(block.bodies(COMMIT_OFFSETS, 0)[request.body], _words("commit_offsets", len(request)), columns)
+    return _Steps(
+        block.bodies(ApiKey.TXN_OFFSET_COMMIT, 0)[request.body], _words("commit_offsets", len(request)), columns
+    )
 
 
 def _marked(block: Block) -> _Steps:
-    each = block.nest(MARKERS, 0).each("markers")
+    each = block.nest(ApiKey.WRITE_TXN_MARKERS, 0).each("markers")
     topics = each.each("topics")
     partitions = topics.each("partition_indexes")
     at = topics.parent[partitions.parent]
     columns = {name: each.column(name, FIELDS[name]) for name in ("producer_id", "producer_epoch")}
     columns["committed"] = each.column("transaction_result", FLAG)
     return _Steps(
-        block.bodies(MARKERS, 0)[partitions.body], _words("markers", len(partitions)),
+        block.bodies(ApiKey.WRITE_TXN_MARKERS, 0)[partitions.body], _words("markers", len(partitions)),
         {**_below(columns, at), **_partitions(topics, partitions)},
     )  # fmt: skip

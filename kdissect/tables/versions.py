@@ -12,12 +12,12 @@ import pyarrow as pa
 from kdissect.arrays.arrow import Flags, Int64s, Scalar
 from kdissect.kafka.completed import NULL_TIME, Completed
 from kdissect.kernels.kernel import kernel
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import api_name
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.table_block import Block
 
-API_VERSIONS = 18
 TOGETHER = 1 << 15
 """Offers looked at together: a block of short connections has half a million, of which the last ones count."""
 KEYS, VERSIONS = 128, 64
@@ -45,7 +45,7 @@ def _mark(
 def offer_paths() -> dict[tuple[int, int], set[str]]:
     """The message paths that offers are read from."""
     return {
-        (API_VERSIONS, 1): {"error_code", "api_keys.api_key", "api_keys.min_version", "api_keys.max_version"},
+        (ApiKey.API_VERSIONS, 1): {"error_code", "api_keys.api_key", "api_keys.min_version", "api_keys.max_version"},
     }
 
 
@@ -92,10 +92,10 @@ class Offered:
         return found
 
     def _offers(self, block: Block, broker: np.ndarray) -> None:
-        rows = block.bodies(API_VERSIONS, 1)
+        rows = block.bodies(ApiKey.API_VERSIONS, 1)
         if not len(rows):
             return
-        answers = block.nest(API_VERSIONS, 1)
+        answers = block.nest(ApiKey.API_VERSIONS, 1)
         done, texts = block.done, block.directory.brokers.texts
         level = answers.each("api_keys")
         moment = np.where(done.response_last != NULL_TIME, done.response_last, done.response_first)[rows]

@@ -85,7 +85,8 @@ def test_a_session_tells_each_job_apart() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("tables", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("tables", [False, True])
 def test_a_session_of_spark(tmp_path: Path, tables: bool) -> None:
     session = slopes.Session(slopes.session(2, 0, tmp_path / "out" if tables else None))
     first, second = (session.job(str(SMALL)) for _ in range(2))

@@ -57,6 +57,7 @@ LINES = {
     "man": [],
     "completion": ["bash"],
 }
+WITH_JAVA = (pytest.mark.spark, pytest.mark.exhaustive)
 READING = [
     [CAPTURE],
     [CAPTURE, "--table", "exchanges", "--format", "csv"],
@@ -103,7 +104,7 @@ def test_every_command_has_a_line() -> None:
     [
         *READING,
         *(
-            pytest.param([name, *words], marks=pytest.mark.spark if name == "spark" else (), id=name)
+            pytest.param([name, *words], marks=WITH_JAVA if name == "spark" else (), id=name)
             for name, words in LINES.items()
         ),
     ],

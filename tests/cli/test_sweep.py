@@ -88,7 +88,6 @@ def _gives(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip(), command
 
 
-@pytest.mark.every_capture
 @pytest.mark.parametrize("name", sorted(JUDGED))
 def test_the_first_lines_tell_the_story(name: str) -> None:
     assert len(UNTOLD) <= 0.1 * len(JUDGED)

@@ -28,10 +28,10 @@ from kdissect.analysis.deliveries.delivery_columns import (
 )  # fmt: skip
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Flags, Int64s, ints, reals, times, whole
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CLUSTER, TIME_KEY
 from kdissect.tables.order import NEVER as LAST
 
-PRODUCE, FETCH, SHARE_FETCH = 0, 1, 78
 CONSUMER_THROTTLE, PRODUCER_THROTTLE = 8, 6
 """Versions of Fetch and Produce from which on a throttled answer leaves at once and the client waits (KIP-219)."""
 
@@ -51,7 +51,7 @@ class InputReader:
         names = self.names
         table = whole(tables["exchanges"])
         clusters = names.clusters.column(table, CLUSTER.name)
-        kept = np.isin(ints(table, "api_key"), (PRODUCE, FETCH, SHARE_FETCH))
+        kept = np.isin(ints(table, "api_key"), (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH))
         table = table.filter(pa.array(kept))
         among = keys_of(table)
         raft = _spread(whole(tables["fetches"]), "is_raft", among) == 1
@@ -73,8 +73,8 @@ class InputReader:
         kind = np.append(exchanges.api, UNKNOWN)[of]
         readable = (of >= 0) & (place >= 0) & (ints(batches, "is_control", 0) != 1)
         cut = ints(batches, "truncated", 0) == 1
-        good = readable & ~cut & (kind != PRODUCE) & (every.first >= 0) & ~np.append(raft, False)[of]
-        sent = every.rows(np.flatnonzero(readable & (kind == PRODUCE)))
+        good = readable & ~cut & (kind != ApiKey.PRODUCE) & (every.first >= 0) & ~np.append(raft, False)[of]
+        sent = every.rows(np.flatnonzero(readable & (kind == ApiKey.PRODUCE)))
         stored = whole(tables["produce_partitions"])
         _tell_offsets(sent, stored, locate(keys_of(stored), among), names.places_of(stored))
         positions = self._positions(whole(tables["fetch_partitions"]), among, raft)
@@ -100,7 +100,7 @@ class InputReader:
         left = np.where(both & (left < arrived), arrived, left)
         client_id, address = names.clients.column(table, "client_id"), names.addresses.column(table, "client_ip")
         throttle = (np.nan_to_num(np.clip(reals(table, "throttle_ms"), 0, 1e9)) * MILLI).astype(np.int64)
-        since = np.where(api == PRODUCE, PRODUCER_THROTTLE, np.where(api == FETCH, CONSUMER_THROTTLE, 0))
+        since = np.where(api == ApiKey.PRODUCE, PRODUCER_THROTTLE, np.where(api == ApiKey.FETCH, CONSUMER_THROTTLE, 0))
         mutes = version >= since
         ordered = TIME_KEY if TIME_KEY in table.column_names else "request_first_at"
         fetches = whole(tables["fetches"])

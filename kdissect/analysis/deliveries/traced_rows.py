@@ -16,10 +16,10 @@ import pyarrow as pa
 from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.deliveries.batch_matching import group_writes
 from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, Input, dense
-from kdissect.analysis.deliveries.delivery_input import PRODUCE
 from kdissect.analysis.deliveries.delivery_rows import Delivered, batch_offsets, find_deliveries, id_column
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import NULL_TIME, Int64s, begins, instants, ints, optional, whole, words
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import COUNT, TEXT, By
 from kdissect.tables.makers import fills
@@ -52,7 +52,7 @@ def _traced(tables: Mapping[str, pa.Table]) -> pa.Table:
     exchange = locate(keys_of(records), (data.exchanges.connection, data.exchanges.ordinal))
     place = data.names.places_of(records)
     known = (exchange >= 0) & (place >= 0)
-    written = known & (np.append(data.exchanges.api, UNKNOWN)[exchange] == PRODUCE)
+    written = known & (np.append(data.exchanges.api, UNKNOWN)[exchange] == ApiKey.PRODUCE)
     offset = ints(records, "offset", UNKNOWN)
     sent, writes = _sent_records(delivered, whole(tables["record_batches"]), exchange, place, offset, written)
     given = _given_records(delivered, exchange, place, offset, known & ~written)

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, dense
-from kdissect.analysis.deliveries.delivery_input import PRODUCE
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import NULL_TIME, Coder, Flags, Int64s, ints, times, whole
+from kdissect.schema.apikeys import ApiKey
 
 STEPS = ("add_partitions", "add_offsets", "commit_offsets", "end", "markers", "verify")
 ADD_PARTITIONS, ADD_OFFSETS, COMMIT_OFFSETS, END, MARKERS, VERIFY = range(len(STEPS))
@@ -72,7 +72,7 @@ def read_events(tables: Mapping[str, pa.Table], exchanges: pa.Table, texts: Name
     written = np.flatnonzero((ints(batches, "is_transactional", 0) == 1) & (ints(batches, "is_control", 0) != 1))
     batches = batches.take(pa.array(written))
     at = locate(keys_of(batches), among)
-    of_produce = np.append(ints(exchanges, "api_key"), UNKNOWN)[at] == PRODUCE
+    of_produce = np.append(ints(exchanges, "api_key"), UNKNOWN)[at] == ApiKey.PRODUCE
     batches, at = batches.filter(pa.array(of_produce)), at[of_produce]
     sender = locate(keys_of(batches), keys_of(produces))
     named = np.append(texts.ids.column(produces, "transactional_id"), UNKNOWN)[sender]

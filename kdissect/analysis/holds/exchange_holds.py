@@ -16,10 +16,10 @@ from kdissect.analysis.holds.throttle_windows import window_ends
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, encoded, ints, one, reals, times, words
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import no_values
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import ACKS_KEY, MS, By
 from kdissect.tables.makers import fills
 
-JOIN_GROUP, SYNC_GROUP = 11, 14
 WAITS = ("replication_ms", "agreed_ms", "throttled_ms")
 """Parts of `broker_ms` that are told of exchanges, in the order of the rows of matrices of them."""
 REPLICATION, AGREED, THROTTLED = range(3)
@@ -76,7 +76,7 @@ def exchange_holds(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Ta
         return hold, waits
     share = messages.get(("ShareFetch", "request"))
     key = ints(exchanges, "api_key")
-    grouped = ((key == JOIN_GROUP) | (key == SYNC_GROUP)) & ~np.isnan(broker_ms)
+    grouped = ((key == ApiKey.JOIN_GROUP) | (key == ApiKey.SYNC_GROUP)) & ~np.isnan(broker_ms)
     shared = share is not None and share.num_rows > 0
     if not shared and not throttled.num_rows and not grouped.any():
         return hold, waits

@@ -19,9 +19,9 @@ from kdissect.schema.apikeys import ApiKey
 
 DATA_LANE = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH)
 """Produce, Fetch, ShareFetch."""
-GROUP_APIS = (11, 14)
+GROUP_APIS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 """JoinGroup and SyncGroup."""
-TRANSACTION_APIS = (24, 25, 26, 28)
+TRANSACTION_APIS = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT)
 """AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit."""
 FRONT = ("resent", "silence")
 """Kinds of network time that lie before the broker had the request."""

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from kdissect.analysis.ledger.exchange_spans import Rows
 from kdissect.arrays.arrow import MILLI, Int64s
+from kdissect.schema.apikeys import ApiKey
 
 SILENT_MS = 1000
 """Silence of a process that is felt."""
@@ -14,7 +15,7 @@ SILENT_TIMES = 3
 """Times as long as usual that a process must be silent for."""
 REGULAR = 5
 """Requests of a lane that tell how often it comes."""
-HEARTBEATS = (12, 68, 76)
+HEARTBEATS = (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GROUP_HEARTBEAT)
 """Heartbeat, ConsumerGroupHeartbeat, ShareGroupHeartbeat."""
 
 

@@ -11,6 +11,7 @@ from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.session_pools import Int32s, chain
 from kdissect.arrays.arrow import MILLI, Coder, Int64s, instants, optional, words
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.fetch_rows import fetches_of, partitions_of
 
@@ -202,7 +203,7 @@ class Ended:
 def sharded_brokers(api_versions: pa.Table) -> dict[str, bool]:
     """Whether brokers cut their session cache into shards (Kafka 3.8 and later), from the table `api_versions`.
 
-    They do when they advertise DescribeTopicPartitions (which came with 3.8) or Fetch v17; they do not when they
+    They do when they advertise DescribeTopicPartitions (an API that came with 3.8) or Fetch v17; they do not when they
     advertise Fetch and neither. Brokers that advertised nothing are left out.
     """
     found: dict[str, bool] = {}
@@ -210,8 +211,8 @@ def sharded_brokers(api_versions: pa.Table) -> dict[str, bool]:
         broker, key, most = row["broker"], row["api_key"], row["max_version"]
         if broker is None or most is None:
             continue
-        if key == r.DESCRIBE_TOPIC_PARTITIONS or (key == 1 and most >= r.FIRST_SHARDED_FETCH_VERSION):
+        if key == ApiKey.DESCRIBE_TOPIC_PARTITIONS or (key == ApiKey.FETCH and most >= r.FIRST_SHARDED_FETCH_VERSION):
             found[broker] = True
-        elif key == 1:
+        elif key == ApiKey.FETCH:
             found.setdefault(broker, False)
     return found

@@ -108,8 +108,6 @@ SHARDS = 8
 SHARD_RANGE = (2**31 - 1) // SHARDS
 FIRST_SHARDED_FETCH_VERSION = 17
 """Fetch versions that no broker without shards has (3.9 brought 17)."""
-DESCRIBE_TOPIC_PARTITIONS = 75
-"""An API that came with Kafka 3.8: a broker which advertises it has shards."""
 DEFAULT_SLOTS = 1000
 """max.incremental.fetch.session.cache.slots as Kafka ships it."""
 

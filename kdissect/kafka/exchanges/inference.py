@@ -11,12 +11,13 @@ import numpy.typing as npt
 
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.schema import index
+from kdissect.schema.apikeys import ApiKey
 
 Words = npt.NDArray[np.int64]
 Found = tuple[int, int, int, int, str | None]
 """Key, version (-1 unknown), program, begin of the body, and what fits where several layouts do. -1: none."""
 
-API_VERSIONS, UNSUPPORTED_VERSION = 18, 35
+UNSUPPORTED_VERSION = 35
 LEAST = 8
 """Bytes of a body that say anything: a throttle time and an error code fit some twenty APIs."""
 MOST = 200_000
@@ -36,7 +37,7 @@ class Inference:
         """(API key, version) of each layout."""
         self.programs = table[table >= 0].astype(np.int32)
         key, version = self.layouts.T
-        self._tagged = (version >= decoder.flexible[key, 1]) & (key != 18)
+        self._tagged = (version >= decoder.flexible[key, 1]) & (key != ApiKey.API_VERSIONS)
         self._trial = Decoder()
         self._left = MOST
         self._judged: dict[bytes, Found] = {}
@@ -75,7 +76,7 @@ class Inference:
         if program < 0:
             return judged
         at = begin + header
-        if key == API_VERSIONS and s[at] == 0 and s[at + 1] == UNSUPPORTED_VERSION:
+        if key == ApiKey.API_VERSIONS and s[at] == 0 and s[at + 1] == UNSUPPORTED_VERSION:
             # The answer to a version that the broker does not know has version 0's layout (KIP-511).
             return key, -1, -1, -1, "ApiVersions of any version that the broker does not know"
         return key, version, program, at, several

@@ -23,23 +23,23 @@ from kdissect.kafka.completed import Message
 from kdissect.kafka.exchanges.bodies import Type
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.schema import index, model
+from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.columns import schema_of
 from kdissect.schema.layout import Layout
 from kdissect.schema.model import CONSUMER, DECODED, FORWARDED, PROTOCOL_TYPE, REQUEST, RESPONSE, Api, Field
 
-ENVELOPE = 58
 _VERSION_BYTES = 2
 _Flags = npt.NDArray[np.bool_]
 
 
 def asked_too(kind: Type) -> list[Type]:
     """Other message types read to show messages of this one: an answer to an Envelope does not say what it answers."""
-    return [(ENVELOPE, REQUEST)] if kind == (ENVELOPE, RESPONSE) else []
+    return [(ApiKey.ENVELOPE, REQUEST)] if kind == (ApiKey.ENVELOPE, RESPONSE) else []
 
 
 def forwarded(requests: Mapping[Type, Message], rows: npt.NDArray[np.int64]) -> pa.Array:
     """The requests inside the Envelopes of these exchanges, as `unfolded` takes them. Places are those of `rows`."""
-    message = requests.get((ENVELOPE, REQUEST))
+    message = requests.get((ApiKey.ENVELOPE, REQUEST))
     if message is None or not len(message.rows):
         return pa.nulls(len(rows), pa.binary())
     place = np.minimum(np.searchsorted(message.rows, rows), len(message.rows) - 1)
@@ -55,7 +55,7 @@ def unfolded(batch: pa.RecordBatch, kind: Type, requests: pa.Array | None = None
     fields = index.load().apis[kind[0]].message(kind[1]).fields
     names = batch.schema.names
     out = _fields({name: batch.column(name) for name in names}, fields, np.ones(batch.num_rows, np.bool_))
-    if kind[0] == ENVELOPE:
+    if kind[0] == ApiKey.ENVELOPE:
         _mask(out, requests)
     return pa.RecordBatch.from_arrays(list(out.values()), names=list(out))
 

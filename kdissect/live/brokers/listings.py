@@ -7,11 +7,12 @@ import pyarrow as pa
 
 from kdissect.kafka.completed import Completed
 from kdissect.live.moment import Listing
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration.model import CODE
 
-METADATA = (3, 1)
-"""Its API key, and the side of the answer."""
+METADATA = (ApiKey.METADATA, 1)
+"""The answer's API and side."""
 
 
 def read_listings(done: Completed, builder: TableBuilder) -> list[Listing]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import NULL_TIME, ints, reals, times
 from kdissect.arrays.dictionaries import unified
+from kdissect.schema.apikeys import ApiKey
 from kdissect.spark.cells.table_cells import Cell, cell, rows
 
 Words = npt.NDArray[np.int64]
@@ -32,7 +33,9 @@ LEAST, MOST = 1 << 10, 1 << 14
 INSTANTS = ("request_last_at", "response_first_at")
 FEW = "few exchanges"
 """How staged rows name those exchanges of `exchanges` that the analysis reads."""
-READ = np.array([2, 11, 14, 78, 79])
+READ = np.array(
+    [ApiKey.LIST_OFFSETS, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE]
+)
 """API keys of them: ListOffsets tells high watermarks; JoinGroup, SyncGroup, ShareFetch and ShareAcknowledge wait for
 something themselves or belong to sessions. Responses that announce a throttle window matter whatever they are, and so
 do the later exchanges of their connections."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import model as m
 from kdissect.tables.declaration.model import Api, By, Column, Gathering, Reads, plain, table
 
-LIST_OFFSETS_API, INIT_PRODUCER_ID = Api(2), Api(22)
-OFFSET_COMMIT, TXN_OFFSET_COMMIT = Api(8), Api(28)
+LIST_OFFSETS_API, INIT_PRODUCER_ID = Api(ApiKey.LIST_OFFSETS), Api(ApiKey.INIT_PRODUCER_ID)
+OFFSET_COMMIT, TXN_OFFSET_COMMIT = Api(ApiKey.OFFSET_COMMIT), Api(ApiKey.TXN_OFFSET_COMMIT)
 
 
 def _request_field(field: str) -> Reads:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import model as m
 from kdissect.tables.declaration.model import Api, By, Column, Gathering, Reads, table
 
-FETCH = Api(1)
+FETCH = Api(ApiKey.FETCH)
 
 
 def _request_fields(*fields: str) -> Reads:

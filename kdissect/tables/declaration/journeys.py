@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import model as m
 from kdissect.tables.declaration.model import Api, By, Column, Reads, plain, table
 
-ADD_PARTITIONS, ADD_OFFSETS, END, MARKERS, COMMIT_OFFSETS = Api(24), Api(25), Api(26), Api(27), Api(28)
+ADD_PARTITIONS, ADD_OFFSETS = Api(ApiKey.ADD_PARTITIONS_TO_TXN), Api(ApiKey.ADD_OFFSETS_TO_TXN)
+END, MARKERS, COMMIT_OFFSETS = Api(ApiKey.END_TXN), Api(ApiKey.WRITE_TXN_MARKERS), Api(ApiKey.TXN_OFFSET_COMMIT)
 _PRODUCER = ("transactional_id", "producer_id", "producer_epoch")
 
 

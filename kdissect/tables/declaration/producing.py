@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import model as m
 from kdissect.tables.declaration.model import Api, By, Column, Gathering, Reads, table
 
-PRODUCE = Api(0)
+PRODUCE = Api(ApiKey.PRODUCE)
 _SENT = frozenset([Gathering.SENT_RECORDS])
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import CLUSTER, NOTHING, Api, DeclarationError, Path, Reads
 
-SHARE_FETCH, SHARE_ACKNOWLEDGE = Api(78), Api(79)
+SHARE_FETCH, SHARE_ACKNOWLEDGE = Api(ApiKey.SHARE_FETCH), Api(ApiKey.SHARE_ACKNOWLEDGE)
 
 
 @dataclass(frozen=True, slots=True)
