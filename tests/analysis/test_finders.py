@@ -270,6 +270,18 @@ def test_a_finder_that_reads_a_table_without_stating_its_rows() -> None:
         finder(nothing=failed)(lambda tables, limits: [])
 
 
+def test_a_finder_that_reads_a_column_which_no_reader_declares() -> None:
+    """Such a column is not there, in small captures as in large ones, where it was not read."""
+
+    @finder(exchanges=())
+    def hasty(tables: Tables, limits: Any) -> list[Any]:
+        return [tables["exchanges"]["api_version"]]
+
+    assert "api_version" not in FINDINGS.tables["exchanges"]
+    with pytest.raises(KeyError, match="api_version"):
+        looked(hasty, recorded(RECORDED[0]))
+
+
 def test_a_finder_that_fails_is_a_problem_and_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     def broken(tables: Any, limits: Any) -> list[Any]:
         raise OverflowError("Python int too large to convert to C long")

@@ -9,7 +9,6 @@ use them. `count` and `first_exchange_id` come from running `filter` over `table
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -184,9 +183,9 @@ def _of_cluster(finding: Finding, cluster: str | None, only_cluster: bool) -> Fi
     if finding.table in WHOLE:
         return finding
     if only_cluster:
-        return replace(finding, cluster=cluster)
+        return finding._replace(cluster=cluster)
     own = f"({finding.filter})" if " or " in finding.filter.lower() else finding.filter
-    return replace(finding, cluster=cluster, filter=both(own, equals(CLUSTER.name, cluster)))
+    return finding._replace(cluster=cluster, filter=both(own, equals(CLUSTER.name, cluster)))
 
 
 def _cell(finding: Finding, name: str) -> object:
@@ -194,7 +193,7 @@ def _cell(finding: Finding, name: str) -> object:
     return value[:1].upper() + value[1:] if name == "text" else value
 
 
-fills(By.FINDINGS, lambda: {"findings": Finding.__slots__})
+fills(By.FINDINGS, lambda: {"findings": Finding._fields})
 
 __all__ = [
     "FINDERS", "LIMITS", "Finding", "Found", "FoundInCluster", "Limits", "find_in_cluster", "findings", "limits",

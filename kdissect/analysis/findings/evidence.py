@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +18,7 @@ from kdissect.analysis.findings.template import fill
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, encoded, ints, latest, one, times
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
+from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.fetch_rows import READ_COMMITTED
 from kdissect.tables.order import order
 from kdissect.tables.where import parse
@@ -31,8 +31,7 @@ HIGH, MEDIUM, LOW, INFO = SEVERITIES = ("high", "medium", "low", "info")
 info: nothing is wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """One row of `findings`; times in microseconds since the epoch."""
 
     id: str
@@ -40,7 +39,7 @@ class Finding:
     text: str
     table: str
     filter: str
-    count: int
+    count: int  # type: ignore[assignment]  # instead of a tuple's method of that name
     first_exchange_id: str | None
     cause: str = "unknown"
     advice: str | None = None
@@ -63,22 +62,29 @@ NULLS = 4096
 """Nulls that stand in memory for all of a column."""
 
 
+class CompleteTables(Mapping[str, pa.Table]):
+    """Tables that `get` need not complete: each has every column that findings read of it, and none is absent."""
+
+
 def get(tables: Tables, name: str) -> pa.Table:
-    """A table with every column that its declaration has, absent ones null."""
+    """A table with every column that findings read of it, absent ones null."""
+    if isinstance(tables, CompleteTables):
+        return tables[name]
     table = tables.get(name)
     if table is None:
         return _empty(name)
     names = table.column_names
-    if _declared(name).issubset(names):
+    absent = _read(name).difference(names)
+    if not absent:
         return table
-    absent = [field for field in SCHEMAS[name] if field.name not in names]
-    columns = [*table.columns, *(_nulls(table.num_rows, field.type) for field in absent)]
-    return pa.table(columns, [*table.column_names, *(field.name for field in absent)])
+    fields = [field for field in SCHEMAS[name] if field.name in absent]
+    columns = [*table.columns, *(_nulls(table.num_rows, field.type) for field in fields)]
+    return pa.table(columns, [*names, *(field.name for field in fields)])
 
 
 @cache
-def _declared(name: str) -> frozenset[str]:
-    return frozenset(SCHEMAS[name].names)
+def _read(name: str) -> frozenset[str]:
+    return frozenset(FINDINGS.tables[name])
 
 
 @cache
@@ -163,8 +169,7 @@ def _write(finding: Finding, values: Mapping[str, Any], case: str | None) -> Fin
         "place": finding.topic if finding.partition is None else f"{finding.topic}-{finding.partition}",
     }  # fmt: skip
     told = {**own, **values}
-    return replace(
-        finding,
+    return finding._replace(
         text=fill(choose(kind.sentence, case), told, kind.parts),
         headline=fill(choose(kind.headline, case), told, kind.parts),
         advice=None if kind.advice is None else choose(kind.advice, case),

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings.evidence import Finding, Tables, get
+from kdissect.analysis.findings.evidence import CompleteTables, Finding, Tables, get
 from kdissect.analysis.findings.limits import Limits
 from kdissect.tables.declaration.model import DeclarationError
 from kdissect.tables.declaration.readers import FINDINGS
@@ -67,7 +67,7 @@ class Seen:
         return finder.find(_View(self, finder), self._limits)
 
     def select(self, name: str, filters: Filters) -> pa.Table:
-        """The rows of a table for which any of the filters holds, with every column that the table declares."""
+        """The rows of a table for which any of the filters holds, with every column that findings read."""
         table = self._tables.get(name)
         if table is None:
             return get({}, name)
@@ -85,7 +85,7 @@ class Seen:
         return self._flags[key]
 
 
-class _View(Mapping[str, pa.Table]):
+class _View(CompleteTables):
     """The tables of `Seen` as one finder sees them."""
 
     def __init__(self, seen: Seen, finder: Finder) -> None:

@@ -8,7 +8,6 @@ kinds whatever they are about (`heads`). Every other finding above `info` is an 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kdissect.analysis.findings.catalogue import KINDS
 from kdissect.analysis.findings.evidence import INFO, Finding
@@ -42,7 +41,7 @@ def numbered(findings: Sequence[Finding]) -> list[Finding]:
         if top in number or (top == i and findings[i].severity == INFO and i not in head.values()):
             continue
         number[top] = len(number) + 1
-    found = [replace(one, incident=number.get(head.get(i, i))) for i, one in enumerate(findings)]
+    found = [one._replace(incident=number.get(head.get(i, i))) for i, one in enumerate(findings)]
     return [_as_unknown_as(one, findings[head[i]]) if i in head else one for i, one in enumerate(found)]
 
 
@@ -57,7 +56,7 @@ def _as_unknown_as(finding: Finding, root: Finding) -> Finding:
         return finding
     if finding.last_at is None or root.last_at is None or finding.last_at > root.last_at + BEFORE_MS * 1000:
         return finding
-    return replace(finding, cause="unknown")
+    return finding._replace(cause="unknown")
 
 
 def _starts(finding: Finding) -> bool:

@@ -7,8 +7,6 @@ It contains addresses, ports and numbers only: names from a capture have no plac
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 
@@ -38,11 +36,11 @@ def state_certainty(finding: Finding, connections: pa.Table) -> Finding:
     known = finding.cause != "unknown"
     measured = finding.certainty == "sure" or finding.cause != KINDS[finding.id].cause
     if known and (place is None or measured):
-        return replace(finding, certainty=finding.certainty or "sure")
+        return finding._replace(certainty=finding.certainty or "sure")
     certainty = "likely" if known else None
     if place is None or finding.severity == INFO:
-        return replace(finding, certainty=certainty)
-    return replace(finding, certainty=certainty, next_capture=_command(finding, connections, place))
+        return finding._replace(certainty=certainty)
+    return finding._replace(certainty=certainty, next_capture=_command(finding, connections, place))
 
 
 def _command(finding: Finding, connections: pa.Table, place: str) -> str | None:
