@@ -6,7 +6,6 @@ Rows without a cluster are one part more. Where all rows are of one cluster noth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -119,7 +118,7 @@ class ConnectionClusters:
         columns = fetches_of(direct.rows.fetches)
         kept = self.of(cluster, np.ascontiguousarray(columns["connection"]))
         partitions = direct.rows.partitions[np.repeat(kept, columns["partitions"])]
-        return replace(direct, rows=FetchRows(direct.rows.fetches[kept], partitions))
+        return direct._replace(rows=FetchRows(direct.rows.fetches[kept], partitions))
 
     def rows(self, cluster: str | None, table: pa.Table | Codes) -> pa.Table | Codes:
         """The rows of a table about exchanges that are of the cluster."""

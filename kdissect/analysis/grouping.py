@@ -15,7 +15,7 @@ from kdissect.arrays.arrow import Int64s, numbers, one
 Float64s = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Groups:
     """`code[i]` is the group of row i; `keys` has a row per group with the columns grouped by, in their order."""
 

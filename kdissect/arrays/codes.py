@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +19,7 @@ NULL = -(2**63)
 """Nothing, in a column of integers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(NamedTuple):
     """A column of texts: codes into values; -1, or the code of a None, is null. Rows that are put behind one another
     have the same list of values, which may grow."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from kdissect.capture.window import Window
 
 
-@dataclasses.dataclass(slots=True, eq=False, repr=False)
-class Block:
+class Block(NamedTuple):
     """Packets that lie in one slot of the window, in the order of the file.
 
     `packets`: int64[n, 6], columns in `kdissect.capture.pcap`, valid until the next block is asked for. `slot`: row

@@ -63,9 +63,9 @@ def analysed(
     for name, columns in ({} if stage.idle else stage.tables).items():
         read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
     if "record_batches" in read and "record_batches" not in tables and not stage.any.reads_every_batch:
-        settings = replace(settings, reading=replace(settings.reading, evidence=True))
+        settings = replace(settings, reading=settings.reading._replace(evidence=True))
     if stage.any.traces:
-        reading = replace(settings.reading, traced=True, only_traced="records" not in tables)
+        reading = settings.reading._replace(traced=True, only_traced="records" not in tables)
         settings = replace(settings, reading=reading)
     books = Books(captures, read, settings, beside=stage.messages)
     books.builder.keyed = not stage.idle

@@ -195,7 +195,7 @@ class Capture(CaptureTables):
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         if tables is None:
-            reading = replace(self._settings.reading, most_sent=EVIDENCE)
+            reading = self._settings.reading._replace(most_sent=EVIDENCE)
             bounded = Capture(self._captures, replace(self._settings, reading=reading))
             return save(*bounded._run(dict.fromkeys(MADE), {}), folder)
         from kdissect.tables.formats import write_parquet

@@ -30,7 +30,7 @@ def find_findings(captures: Sequence[CaptureSet], settings: Settings) -> tuple[A
 
 
 def _find_findings(captures: Sequence[CaptureSet], settings: Settings, names: Names) -> tuple[AnalysedRun, pa.Table]:
-    settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
+    settings = replace(settings, reading=settings.reading._replace(most_sent=EVIDENCE))
     run = AnalysedRun(captures, {"findings": SCHEMAS["findings"].names}, settings)
     evidence = Evidence(EVIDENCE, settings.slow)
     for part in names.parts(run):

@@ -18,7 +18,7 @@ FEW_PACKETS = 60_000
 input has. Much fewer take more time: 40,000 a tenth."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Settings:
     """The limits of a pass (times in ns since the epoch, both inclusive), and how to read."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -50,10 +49,10 @@ class Replay:
                 if upto > given:
                     self.late_s = max(0.0, (due - int(times[given])) / 1e9 / self.speed - STEP_S)
                     self.now_ns = int(times[upto - 1])
-                    yield dataclasses.replace(block, packets=rows[given:upto])
+                    yield block._replace(packets=rows[given:upto])
                     given = upto
                 else:
                     self.late_s = 0.0
                     self.now_ns = due
                     self._sleep(min(STEP_S, (int(times[given]) - due) / 1e9 / self.speed))
-                    yield dataclasses.replace(block, packets=rows[:0])
+                    yield block._replace(packets=rows[:0])

@@ -7,7 +7,7 @@ take the place of the packet that completed them. Everything else is counted by 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,7 @@ MAX_DEPTH = 4
 BEGIN, END = -(1 << 63), (1 << 63) - 1
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Tally:
+class Tally(NamedTuple):
     """The counts of a scan of some files, so that scans of a capture's files apart from one another can be put
     together. `kinds` as in `Scanner`; `unknown`: (file, link type) -> packets that nothing could read."""
 
@@ -44,8 +43,7 @@ class Tally:
     unknown: dict[tuple[int, int], int]
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class CarriedScan:
+class CarriedScan(NamedTuple):
     """Flows and unfinished packets that a scanner knows when one file ends and the next begins."""
 
     flows: NDArray[np.int64]

@@ -46,7 +46,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 
 from kdissect.schema.model import NEVER, NONE, POLICIES, SCALARS, VARIABLE, Api, Field, Message, Variant, Versions
@@ -174,7 +174,7 @@ class _Parser:
         listeners = tuple(head.get("listeners", "none").split(", "))
         if not set(listeners) <= _LISTENERS and listeners != ("none",):
             raise self.error(f"unknown listener in {', '.join(listeners)}")
-        request, response = (replace(messages[what], name=name + what.title()) for what in ("request", "response"))
+        request, response = (messages[what]._replace(name=name + what.title()) for what in ("request", "response"))
         if request.versions != response.versions:
             raise self.error("request and response have the same versions")
         return Api(
@@ -205,7 +205,7 @@ class _Parser:
             if known is None or versions.first not in known.versions or versions.last not in known.versions:
                 raise self.error(f"another layout of a {what} that is not there")
             variant = Variant(versions, found["release"], fields)
-            messages[what] = replace(known, variants=(*known.variants, variant))
+            messages[what] = known._replace(variants=(*known.variants, variant))
             self._check(fields, range(versions.first, versions.last + 1), known.flexible, line)
             return
         if what in messages:

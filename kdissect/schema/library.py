@@ -15,10 +15,9 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +38,7 @@ _SHAPES = {"rows": (-1,), "tags": (-1,), "programs": (-1, 4), "identity": (-1, 4
            "table": (API_KEYS, VERSIONS, 2), "newest": (API_KEYS, 2), "flexible": (API_KEYS, 2)}  # fmt: skip
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Library:
+class Library(NamedTuple):
     """All layouts, by id. Arrays are int64 where kernels run them (rows, tags, programs), int32 elsewhere.
 
     `table` [key, version, side]: id of the main layout, -1 none. `identity` [id]: key, version, side, variant.

@@ -7,7 +7,7 @@ which it may be null. A tagged one (KIP-482) also says from which version on and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SCALARS: dict[str, int] = {
     "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "float64": 8, "uuid": 16,
@@ -31,8 +31,7 @@ NEVER = 32767
 """Larger than any version: `first` of an empty range."""
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
+class Versions(NamedTuple):
     """An inclusive range of versions; `last` is NEVER for an open end (`12+`), `first` is NEVER for none."""
 
     first: int = 0
@@ -45,8 +44,7 @@ class Versions:
 NONE = Versions(NEVER, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(NamedTuple):
     """One field of a struct, at every version.
 
     `kind` is a scalar, "string", "bytes", "records", "struct" or "array". An array's element is described by `element`
@@ -90,8 +88,7 @@ class Field:
         return snake_case(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """One direction of one API (or a header, or a payload such as ConsumerProtocolSubscription).
 
     `flexible` is the range in which strings and arrays are compact and structs end with tags. `variants` are other
@@ -112,8 +109,7 @@ class Message:
         yield from _walk((), self.fields)
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(NamedTuple):
     """Another layout of the same version number, as some release had it."""
 
     versions: Versions
@@ -121,8 +117,7 @@ class Variant:
     fields: tuple[Field, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(NamedTuple):
     """One API key: both directions, all versions that any release had."""
 
     key: int

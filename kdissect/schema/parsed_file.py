@@ -12,12 +12,13 @@ import pickle
 import sys
 import zlib
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 from kdissect.schema.index import read
 from kdissect.schema.model import Api, Field, Message, Variant, Versions
+
+PARTS = (Api, Field, Message, Variant, Versions)
 
 
 def pack_schemas(apis: Mapping[int, Api], payloads: Mapping[str, Message], names: Mapping[str, int]) -> bytes:
@@ -31,27 +32,27 @@ def _pickled(value: Any) -> bytes:
     what is equal is the same."""
     file = io.BytesIO()
     pickler = pickle.Pickler(file, 5)
-    pickler.dispatch_table = copyreg.dispatch_table | dict.fromkeys(
-        (Api, Field, Message, Variant, Versions), _arguments
-    )
+    pickler.dispatch_table = copyreg.dispatch_table | dict.fromkeys(PARTS, _arguments)
     pickler.dump(_shared(value, {}))
     return file.getvalue()
 
 
 def _arguments(value: Any) -> tuple[type, tuple[Any, ...]]:
-    given = [(one.default, getattr(value, one.name)) for one in fields(value)]
-    while given and type(given[-1][0]) is type(given[-1][1]) and given[-1][0] == given[-1][1]:
+    given, defaults = list(value), value._field_defaults
+    for name in reversed(value._fields):
+        if name not in defaults or type(defaults[name]) is not type(given[-1]) or defaults[name] != given[-1]:
+            break
         given.pop()
-    return type(value), tuple(argument for _, argument in given)
+    return type(value), tuple(given)
 
 
 def _shared(value: Any, seen: dict[Any, Any]) -> Any:
     if isinstance(value, dict):
         return {name: _shared(one, seen) for name, one in value.items()}
-    if isinstance(value, tuple):
-        made: Any = tuple(_shared(one, seen) for one in value)
-    elif is_dataclass(value) and not isinstance(value, type):
-        made = type(value)(*(_shared(getattr(value, one.name), seen) for one in fields(value)))
+    if isinstance(value, PARTS):
+        made: Any = type(value)(*(_shared(one, seen) for one in value))
+    elif isinstance(value, tuple):
+        made = tuple(_shared(one, seen) for one in value)
     else:
         made = value
     return seen.setdefault((type(made), made), made)

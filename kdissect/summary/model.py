@@ -30,13 +30,12 @@ class LatencyLine(NamedTuple):
     """Exchanges of which it is known whether they failed: their answers were read, or none was asked for."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ErrorLine:
+class ErrorLine(NamedTuple):
     """One error of one API (or of another group of the latency block)."""
 
     error: str
     name: str
-    count: int
+    count: int  # type: ignore[assignment]  # instead of a tuple's method of that name
 
 
 class ClientLine(NamedTuple):
@@ -137,12 +136,11 @@ class SessionLine(NamedTuple):
     cluster: str | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ProblemLine:
+class ProblemLine(NamedTuple):
     """Problems of one kind: rows, bytes affected (None where none says), one of them in words."""
 
     kind: str
-    count: int
+    count: int  # type: ignore[assignment]  # instead of a tuple's method of that name
     bytes: int | None
     example: str
 

@@ -3,7 +3,7 @@ request's order. The analysis fills in what was seen of the partition's log then
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,7 @@ from kdissect.tables.partitions import keys, locate, side
 from kdissect.tables.table_block import Block, Column, Rows, instant
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Commits:
+class _Commits(NamedTuple):
     """The commits of one API in a block: `row[i]` is the exchange of commit i, the columns one value each."""
 
     row: Int64s

@@ -8,8 +8,7 @@ what a session adds, and hands the rows on to the hold tracker.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -151,8 +150,7 @@ def partitions_of(matrix: Int64s) -> Records:
     return rows_of(PartitionRow, matrix)
 
 
-@dataclass(slots=True, eq=False)
-class FetchRows:
+class FetchRows(NamedTuple):
     """Fetches, and their partitions behind one another in the order of fetches."""
 
     fetches: Int64s
@@ -171,8 +169,7 @@ def no_rows() -> FetchRows:
     return FetchRows(np.zeros((0, FETCH_WIDTH), np.int64), np.zeros((0, PARTITION_WIDTH), np.int64))
 
 
-@dataclass(slots=True, eq=False)
-class NamedFetches:
+class NamedFetches(NamedTuple):
     """Rows of a block whose brokers, clients and topics are codes of these texts: `FetchRow.broker`, `.client`, and
     `PartitionRow.topic`, a (name, id)."""
 

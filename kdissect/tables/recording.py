@@ -8,7 +8,7 @@ keeps everything else from being looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,10 @@ SENT = ("exchange_id", "topic", "topic_id", "partition", "producer_id", "produce
 """What is kept of each batch that a producer sent, for the table `producers`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+NO_LIMITS: Mapping[str, tuple[Limit, ...]] = {}
+
+
+class Reading(NamedTuple):
     """What is computed of record batches beyond their headers.
 
     `checksums` and `sizes` fill in `crc_ok` and `uncompressed_bytes`; `verify` does both and looks at every record.
@@ -67,7 +69,7 @@ class Reading:
     and what may have been sent twice."""
     most_sent: int | None = None
     """The table `producers` holds no more than about so many batches, the first ones."""
-    limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
+    limits: Mapping[str, tuple[Limit, ...]] = NO_LIMITS
 
     def with_columns(
         self, tables: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool = False
@@ -77,8 +79,7 @@ class Reading:
         for name in ("record_batches", "records"):
             found = filters.get(name)
             named |= {*(tables.get(name) or ()), *(() if found is None else found.columns)}
-        return replace(
-            self,
+        return self._replace(
             checksums=self.checksums or "crc_ok" in named,
             sizes=self.sizes or "uncompressed_bytes" in named,
             reveal=self.reveal or reveal,

@@ -9,7 +9,7 @@ Where several were sent that are alike, each is matched with one only if as many
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,7 @@ MOST_TOGETHER = 256
 claims all offsets would be paired with every batch that there is."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Writes:
+class Writes(NamedTuple):
     """Batches as producers meant them: `first_try` is the row of `sent` that is a batch's first request, by row of
     `sent`; `times` how many requests carried it."""
 

@@ -13,7 +13,6 @@ batch became visible (`visibility`), `commit_ms` is null and the reader counts a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -65,8 +64,7 @@ MATCHED = ("offset", "crc")
 assert (BY_OFFSET, BY_CRC) == (0, 1)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Firsts:
+class Firsts(NamedTuple):
     """A row for each batch and reader: rows of `given`, of `sent` (-1 for none), and how they were matched."""
 
     given: Int64s
@@ -80,8 +78,7 @@ class Firsts:
     """Row of `Exchanges`, -1 for none."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Way:
+class _Way(NamedTuple):
     """Instants of each row, in order where all are known."""
 
     produced: Int64s

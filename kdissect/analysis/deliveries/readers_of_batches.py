@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +14,7 @@ from kdissect.arrays.arrow import NULL_TIME, Int64s, times, words
 from kdissect.tables.declaration.model import CLUSTER
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Readers:
+class Readers(NamedTuple):
     """By row of `Exchanges`: the code of who reads, and of its group (UNKNOWN for none)."""
 
     reader: Int64s

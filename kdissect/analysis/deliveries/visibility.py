@@ -14,7 +14,7 @@ watermark with the answer to its next fetch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,8 +30,7 @@ MOST_FOLLOWERS = 16
 NEVER = 2**63 - 1
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Passing:
+class Passing(NamedTuple):
     """By what is asked: the least instant at which the offset was seen to be passed (NEVER: it was not), the fetch that
     showed it (row of `Exchanges`), and the last instant before at which it was not passed yet (NULL_TIME: none)."""
 

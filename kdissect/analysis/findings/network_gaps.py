@@ -5,8 +5,7 @@ Several findings ask for it. `network_silent` tells it; others leave to it what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,8 +29,7 @@ PAIRS = 4_000_000
 as many as that only if a host has gaps to hundreds of brokers at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkGap:
+class NetworkGap(NamedTuple):
     """A stretch in which requests between two hosts were not acknowledged; microseconds."""
 
     client_ip: str

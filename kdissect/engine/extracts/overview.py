@@ -80,7 +80,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
 def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names: Names) -> Summary:
     gathered = Summarizer(by)
     wanted = {name: list(columns) for name, columns in FIRST_SCREEN.tables.items()}
-    settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
+    settings = replace(settings, reading=settings.reading._replace(most_sent=EVIDENCE))
     counted = {**wanted, "exchanges": list(FIRST_SCREEN_COUNTS.tables["exchanges"])}
     run = AnalysedRun(captures, _together(wanted, READS, BUDGET.tables, counted), settings)
     run.run.together = True

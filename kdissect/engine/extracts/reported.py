@@ -37,7 +37,7 @@ def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) 
     read = {name: list(columns) for name, columns in READ.items()}
     for name, columns in BUDGET.tables.items():
         read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
-    reading = replace(settings.reading, most_sent=EVIDENCE)
+    reading = settings.reading._replace(most_sent=EVIDENCE)
     settings = replace(settings, reading=reading, block_packets=FEW_PACKETS)
     run = AnalysedRun(captures, read, settings)
     evidence, spare = Evidence(EVIDENCE, settings.slow), Spare(0.2)

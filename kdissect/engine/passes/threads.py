@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -67,8 +67,7 @@ def strands(run: Pass, capture: Packets) -> int:
     return jobs(settings, capture) - 1
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Followed:
+class _Followed(NamedTuple):
     """A block whose connections were followed."""
 
     parts: list[list[Walked]]

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +53,7 @@ MAX_OFFSET = 2**31 - 2
 """Elements or bytes that int32 offsets can count, with the end offset."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Compiled:
+class _Compiled(NamedTuple):
     """One wanted layout: the columns that its values can reach, and those that can be null."""
 
     has: Flags

@@ -94,7 +94,7 @@ class Batches:
         return pa.RecordBatch.from_arrays([makers[name]() for name in names], names=names)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Problems:
     """Problems of batches: arrays of equal length. `rows`: rows of `Batches`; `owner`: their record sets; `kind`:
     `kdissect.problems.Kind`; `texts`: what is wrong; `bytes`: size of the batch on the wire."""

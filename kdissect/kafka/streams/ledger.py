@@ -7,8 +7,7 @@ stream kernels have finished it, with its times and counters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 try:
     from _blake2 import blake2b  # hashlib has it too, and loads OpenSSL: 3 ms
@@ -56,8 +55,7 @@ _TOLD = ("sasl_mechanism", "principal", "sni")
 """What few connections tell, by their row."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class CarriedConnections:
+class CarriedConnections(NamedTuple):
     """Connections of a ledger, a row each, for another one."""
 
     columns: dict[str, npt.NDArray[Any]]

@@ -7,7 +7,7 @@ when this module is imported.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import TABLES
@@ -16,21 +16,12 @@ from kdissect.tables.declaration.model import CLUSTER, NOTHING, Api, Declaration
 SHARE_FETCH, SHARE_ACKNOWLEDGE = Api(ApiKey.SHARE_FETCH), Api(ApiKey.SHARE_ACKNOWLEDGE)
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(NamedTuple):
     """Somebody who reads tables: table -> columns, and message fields besides."""
 
     name: str
     tables: Mapping[str, tuple[str, ...]]
     fields: Reads = NOTHING
-
-    def __post_init__(self) -> None:
-        for table, columns in self.tables.items():
-            if table not in TABLES:
-                raise DeclarationError(f"{self.name} reads table {table!r}, which is not declared")
-            for column in columns:
-                if column not in TABLES[table].by_name:
-                    raise DeclarationError(f"{self.name} reads column {column!r} of {table!r}, which is not declared")
 
     @property
     def messages(self) -> dict[tuple[int, int], frozenset[str]]:
@@ -45,12 +36,15 @@ class Reader:
 def reader(name: str, fields: Reads = NOTHING, **tables: str) -> Reader:
     """A `Reader`; column names with blanks between them, `*` for all. Every reader reads `cluster`, for nothing of one
     cluster says anything of another. Raises DeclarationError."""
-    columns = {
-        table: tuple(TABLES[table].by_name)
-        if text == "*" and table in TABLES
-        else tuple(dict.fromkeys((*text.split(), CLUSTER.name)))
-        for table, text in tables.items()
-    }
+    columns = {}
+    for table, text in tables.items():
+        if table not in TABLES:
+            raise DeclarationError(f"{name} reads table {table!r}, which is not declared")
+        declared = TABLES[table].by_name
+        columns[table] = tuple(declared if text == "*" else dict.fromkeys((*text.split(), CLUSTER.name)))
+        for column in columns[table]:
+            if column not in declared:
+                raise DeclarationError(f"{name} reads column {column!r} of {table!r}, which is not declared")
     return Reader(name, columns, fields)
 
 

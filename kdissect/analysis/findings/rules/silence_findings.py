@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,8 +46,7 @@ BACKOFF_MS = 10_000.0
 reconnect.backoff.max.ms of librdkafka is 10 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
+class Silence(NamedTuple):
     """A stretch without any request of a client; microseconds."""
 
     client: str
@@ -285,8 +283,7 @@ def unacknowledged(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Asking:
+class Asking(NamedTuple):
     """A stretch in which a client asked for nothing but metadata, again and again, without an error."""
 
     client: str

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -85,8 +84,7 @@ def closed_windows(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     """Connections of one client on which a window was closed, and the exchanges of those that are slow or throttled."""
 
     connections: pa.Table

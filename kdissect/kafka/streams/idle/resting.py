@@ -10,7 +10,7 @@ bytes of segments that may come once more, whose fingerprints are kept. So it sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,7 @@ _RINGS: Words = np.concatenate([side.ring + np.arange(RECENT) for side in C.dire
 _WORDS: Words = np.delete(np.arange(CONNECTION_WIDTH), _RINGS)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Lot:
+class _Lot(NamedTuple):
     """Some packed connections, their words column by column, and what is asked of them while they rest."""
 
     packed: bytes
