@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.cli.opening import STDIN
 from kdissect.cli.options import EXCHANGE_FORMATS, written_as
-from kdissect.cli.printing import table_rows, terminal
+from kdissect.cli.printing import terminal
 from kdissect.cli.printing.words import number_of, size
 from kdissect.output import whole_directory
 from kdissect.problems import UsageError
@@ -61,6 +61,7 @@ def table_columns(
 ) -> list[str]:  # fmt: skip
     """The columns to print of a table; `where` and `sort` are the question, whose columns a terminal shows. Raises
     UsageError for an unknown table or column."""
+    from kdissect.cli.printing import table_rows
     from kdissect.tables import declaration
 
     table_rows.refuse_binary(form, output)
@@ -85,6 +86,7 @@ def print_table(
     """
     import pyarrow as pa
 
+    from kdissect.cli.printing import table_rows
     from kdissect.tables.declaration import SCHEMAS
     from kdissect.tables.sorting import ordered, sort_keys
 
@@ -147,6 +149,8 @@ def print_messages(
     csv_safe: bool = False,
 ) -> None:  # fmt: skip
     """Print all messages of one API and direction, a row each."""
+    from kdissect.cli.printing import table_rows
+
     table_rows.refuse_binary(form, output)
     capture.not_input(output)
     batches = capture.message_batches(api, direction)
@@ -221,6 +225,7 @@ def print_latency(
     from kdissect.analysis.deliveries import delivery_latency
     from kdissect.analysis.latency import checked
     from kdissect.cli import analyses
+    from kdissect.cli.printing import table_rows
     from kdissect.tables.sorting import arranged
 
     deliveries = of == "deliveries"
@@ -244,6 +249,7 @@ def print_budget(
 ) -> None:  # fmt: skip
     """Print where the time went as text, or write it."""
     from kdissect.cli import analyses
+    from kdissect.cli.printing import table_rows
 
     table_rows.refuse_binary(written_as(form, output), output)
     capture.not_input(output)

@@ -8,7 +8,6 @@ pod.namespace.pod. An address that several pods share is the node's, and is call
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,6 +67,8 @@ def _hosts(path: Path, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _kubernetes(path: Path, text: str) -> Iterator[tuple[str, str]]:
+    import json
+
     try:
         whole = json.loads(text)
     except (ValueError, RecursionError):
