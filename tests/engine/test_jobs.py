@@ -126,7 +126,7 @@ def test_memory_of_a_run_goes_with_it(coming_and_going: Path, small_blocks: None
     try:
         for _ in kdissect.open(coming_and_going, jobs=2).batches("exchanges"):
             pass
-        assert not any(isinstance(one, Window) for one in gc.get_objects())
+        assert not any(type(one) is Window for one in gc.get_objects())
     finally:
         gc.enable()
 
