@@ -405,8 +405,9 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
         )
         first = [row["broker_ms"] for row in others.to_pylist() if int(row["exchange_id"].partition(":")[2]) < 100]
         times.add(float(np.median([value for value in first if value is not None])))
-    elif one["id"] == "slow_requests":
-        plain |= _shares(evidence(tables, one))
+    elif one["id"] in ("slow_requests", "requests_given_up"):
+        shown = evidence(tables, one)
+        plain |= _shares(shown.filter((pc.field("latency_ms") >= 1000) & (pc.field("api_key") != 1)))
     elif one["id"] == "session_evictor":
         outcome = tables["fetches"]["session_outcome"].cast(pa.string())
         lost = tables["fetches"].filter(pc.equal(outcome, "evicted_or_unknown"))

@@ -48,6 +48,13 @@ def test_a_broker_that_stood_still_is_one_story() -> None:
     assert 2.9 < (incident.until - incident.at).total_seconds() < 3.3
 
 
+def test_batches_that_a_reset_had_in_flight_belong_to_it() -> None:
+    lab = ROOT / "captures" / "lab" / "reset_all_every_client.pcap.zst"
+    found = account(kdissect.open(lab).table("findings").to_pylist())
+    last = [one for one in found if one.headline["id"] == "connections_reset"][-1]
+    assert [row["id"] for row in last.consequences if row["severity"] != "info"] == ["batches_sent_again"]
+
+
 def test_the_timeline_prints_it_with_commands(capsys: Any) -> None:
     assert main(["timeline", str(STORY)]) == 0
     text = capsys.readouterr().out

@@ -88,6 +88,7 @@ KINDS = {
         ),
         example="lab/broker_restarted_librdkafka",
         starts=True,
+        heads=("batches_sent_again", "batches_written_twice"),  # what was open at it is sent again
         settled_at=BROKER,
     ),
     "slow_requests": Kind(

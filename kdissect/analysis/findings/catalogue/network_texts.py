@@ -118,6 +118,7 @@ KINDS = {
         ),
         example="lab/reset_aiokafka_client",
         starts=True,
+        heads=("batches_sent_again", "batches_written_twice"),  # what was open on them is sent again
         settled_at=BOTH,
     ),
     "window_closed": Kind(
@@ -309,18 +310,26 @@ KINDS = {
     ),
     "requests_given_up": Kind(
         cause="client",
+        other_causes=("network", "follower", "broker", "unknown"),
         rule=(
             "Answers that came after the client had closed the connection, and what was open on the same "
-            "connections. Info unless Produce requests were among them."
+            "connections. Info unless Produce requests were among them. Where answers took `--slow` (1 s) or more, "
+            "the part with 60 % of their time is the cause, as of `slow_requests`; the client is where none did. "
+            "Requests that wait by design, such as Fetch, do not count for that."
         ),
         headline="client {client} gave up {requests:#request} to broker {broker}",
         sentence=(
             "{client:who} gave up {requests:#request} ([{apis:list}|unknown]) to broker {broker}: it had closed "
-            "{connections:#connection} before the answers came.[?produced: The client may write these records "
+            "{connections:#connection} before the answers came.[ The slowest took {longest:ms}.][ The network "
+            "had {of_network:n} % of the slow ones' time.][ Followers had {of_follower:n} % of the slow ones' time.]"
+            "[ The broker had {of_broker:n} % of the slow ones' time.][?produced: The client may write these records "
             "again.]"
         ),
         advice="Its request.timeout.ms was shorter than the answer took; look at why that took so long.",
-        needs="`exchanges` (abandoned, status)",
+        needs=(
+            "`exchanges` (abandoned, status, latency_ms, network_ms, queued_ms, broker_ms, replication_ms), `produces` "
+            "(acks), `connections` (started_at, ended_at)"
+        ),
         cannot_tell="whether the client sent them again: see `batches_written_twice`.",
         example="stories/slow_broker",
         settled_at=CLIENT,

@@ -23,7 +23,7 @@ from kdissect.analysis.findings.network_gaps import (
 from kdissect.analysis.findings.rules.window_findings import on_closed_windows
 from kdissect.analysis.grouping import group
 from kdissect.analysis.holds.throttle_windows import Muted, throttle_windows
-from kdissect.arrays.arrow import MILLI, Flags, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, Int64s, ints, reals, times
 
 MOST_OF_TIME = 0.6
 """Share of the time of slow requests that makes a part their cause."""
@@ -69,8 +69,7 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         mine = members[code]
         api, broker = groups.keys["api"][code].as_py(), groups.keys["broker"][code].as_py()
         rows = exchanges.take(pa.array(mine))
-        closed = on_closed_windows(rows, ev.get(tables, "connections"))
-        cause, share = _largest_part(rows, acks_of(tables, rows), closed)
+        cause, share = largest_part(tables, rows)
         values = {
             "requests": len(mine), "api": api, "slow": limits.slow_ms, "total": total[code],
             "longest": float(latency[mine].max()), "clients": ev.client_ids(rows), f"of_{cause}": share,
@@ -103,10 +102,11 @@ def acks_of(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
     return np.append(ints(produces, "acks", NO_ACKS), NO_ACKS)[at]
 
 
-def _largest_part(rows: pa.Table, acks: Int64s, closed: Flags) -> tuple[str, float | None]:
+def largest_part(tables: ev.Tables, rows: pa.Table) -> tuple[str, float | None]:
     """(cause, percent) by the part that most of the measured time of exchanges went to; unknown where none has
     MOST_OF_TIME of it. What one lay queued behind another is that other one's time, and the transfer of one whose
-    connection had a `closed` receive window (bool [rows]) is the receiver's."""
+    connection had a closed receive window is the receiver's. Reads `produces` and `connections` of their time."""
+    acks, closed = acks_of(tables, rows), on_closed_windows(rows, ev.get(tables, "connections"))
     network, broker = np.nan_to_num(reals(rows, "network_ms")), reals(rows, "broker_ms")
     bound = np.isnan(reals(rows, "network_ms"))  # broker_ms holds the network's time too
     for side in ("request", "response"):

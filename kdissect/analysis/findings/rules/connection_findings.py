@@ -13,6 +13,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.client_ways import client_distance_ms, copies_in, host_losses, longer_ways
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.broker_findings import FETCH, WAITING_APIS, largest_part
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, earliest, ints, latest, reals, times
@@ -441,9 +442,16 @@ def _losses_of_hosts(tables: ev.Tables, reported: set[tuple[str | None, str | No
     return found
 
 
-@finder(exchanges=(row_filters.abandoned, row_filters.of_status("unanswered")))
+@finder(
+    exchanges=(row_filters.abandoned, row_filters.of_status("unanswered")), produces=row_filters.slow,
+    connections=EVERY_ROW,
+)  # fmt: skip
 def given_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Requests that a client gave up: it had closed the connection when the answer came."""
+    """Requests that a client gave up: it had closed the connection when the answer came.
+
+    What had most of the time of answers that were slow is the cause, as of `slow_requests`; where none was slow the
+    client's patience is. Requests that wait by design say nothing of it.
+    """
     exchanges = ev.get(tables, "exchanges")
     late = ints(exchanges, "abandoned", 0) > 0
     if not late.any():
@@ -457,13 +465,18 @@ def given_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         rows = exchanges.take(pa.array(np.flatnonzero(left & (groups.code == code))))
         produced = bool((ints(rows, "api_key") == PRODUCE).any())
         names = ev.names(rows["connection_id"])
+        key = ints(rows, "api_key")
+        took = np.where((key == FETCH) | np.isin(key, WAITING_APIS), 0.0, np.nan_to_num(reals(rows, "latency_ms")))
+        slow = rows.filter(pa.array(took >= limits.slow_ms))
+        cause, share = largest_part(tables, slow) if slow.num_rows else ("client", None)
         values = {
             "requests": rows.num_rows, "apis": ev.names(rows["api"]), "connections": names, "produced": produced,
+            "longest": float(took.max()) or None, f"of_{cause}": share,
         }  # fmt: skip
         condition = ev.both(ev.among("connection_id", names), "(abandoned or status = 'unanswered')")
         found += ev.finding(
             tables, "requests_given_up", ev.MEDIUM if produced else ev.INFO, "exchanges", condition, values,
-            client_id=client, broker=broker,
+            cause=cause, client_id=client, broker=broker,
         )  # fmt: skip
     return found
 

@@ -13,7 +13,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import Flags, reals
+from kdissect.arrays.arrow import Flags, reals, times
 
 STALL_MS = 200.0
 """A message that took longer to get through stood still: the smallest retransmission timeout of Linux, and the first
@@ -110,9 +110,11 @@ def _finding(tables: ev.Tables, side: str, direction: _Held) -> list[ev.Finding]
         f"({side}_transfer_ms >= {STALL_MS:g} or ({ended}))",
     )
     case = "throttled" if throttled else side
+    # a message that never ended stands still to the end of its connection
+    about = {"last_at": int(times(direction.connections, "ended_at").max())} if never else {}
     return ev.finding(
         tables, "window_closed", ev.MEDIUM, "exchanges", condition, values, case=case, client_id=client,
-        broker=brokers[0] if len(brokers) == 1 else None, cause=CAUSES[case],
+        broker=brokers[0] if len(brokers) == 1 else None, cause=CAUSES[case], **about,
     )  # fmt: skip
 
 
