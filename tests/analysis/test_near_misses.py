@@ -972,6 +972,44 @@ def test_what_is_known_of_some_requests_only_is_said_of_these(more: dict[str, An
         assert told({"exchanges": rows}, "requests_given_up")
 
 
+@pytest.mark.parametrize(
+    ("parts", "cause"),
+    [
+        ({"latency_ms": 900.0, "broker_ms": 900.0}, "client"),
+        ({"latency_ms": 3000.0, "broker_ms": 2900.0, "network_ms": 100.0}, "broker"),
+        ({"latency_ms": 3000.0, "broker_ms": 100.0, "network_ms": 2900.0}, "network"),
+        ({"latency_ms": 3000.0, "broker_ms": 1500.0, "network_ms": 1500.0}, "unknown"),
+    ],
+)
+def test_what_had_the_time_of_slow_answers_made_a_client_give_them_up(parts: dict[str, float], cause: str) -> None:
+    def given_up(**api: Any) -> dict[str, Any]:
+        rows = [exchange(n, 1.0 * n, abandoned=True, **api, **parts) for n in range(3)]
+        tables = {"exchanges": made("exchanges", rows), "connections": made("connections", closed("ok")["connections"])}
+        (one,) = (row for row in findings(tables).findings.to_pylist() if row["id"] == "requests_given_up")
+        return one
+
+    one = given_up(api_key=8, api="OffsetCommit")
+    assert one["cause"] == cause
+    assert f"The slowest took {'900 ms' if cause == 'client' else '3.0 s'}." in one["text"]
+    assert given_up(api_key=1, api="Fetch")["cause"] == "client"  # a long poll
+
+
+@pytest.mark.parametrize(
+    ("topics", "said"), [(["a", "a"], "Produce was for a."), (["a", "b"], None)], ids=["one_topic", "several"]
+)
+def test_an_error_of_a_request_names_its_topic_if_it_had_one(topics: list[str], said: str | None) -> None:
+    refused = exchange(0, 0.0, api_key=0, api="Produce", error_code=10, error="MESSAGE_TOO_LARGE")
+    batches = [
+        {"exchange_id": refused["exchange_id"], "topic": topic, "partition": n, "sent_at": START, "producer_id": 7}
+        for n, topic in enumerate(topics)
+    ]
+    tables = {"exchanges": made("exchanges", [refused]), "producers": made("producers", batches)}
+    (one,) = (row for row in findings(tables).findings.to_pylist() if row["id"] == "records_refused")
+    assert one["topic"] == (topics[0] if said else None)
+    assert ("Produce was for" in one["text"]) == (said is not None)
+    assert said is None or one["text"].endswith(said)
+
+
 def test_silences_of_a_broker_in_a_row_are_one_finding() -> None:
     rows = findings({name: made(name, of) for name, of in standing(0.0, 5.0, 30.0).items()}).findings.to_pylist()
     first, last = (row for row in rows if row["id"] == "broker_stalled")

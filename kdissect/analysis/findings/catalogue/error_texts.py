@@ -7,9 +7,13 @@ from kdissect.analysis.findings.catalogue.kind import Kind
 HEADLINE = "{error}: {answers:#answer} to {clients:list2}[ about {topics:?topic|topics} {topics:list2}]"
 SENTENCE = (
     "{error}: {answers:#answer} ({asked:list asker})[, at {at:clock}][, from {since:clock} on for {took:ms}]"
-    "[; Fetch asked for {fetched:list}][; no answer describes {undescribed:?topic|topics} {undescribed:list}]."
+    "[; Fetch asked for {fetched:list}][; Produce was for {produced:list}][; no answer describes "
+    "{undescribed:?topic|topics} {undescribed:list}]."
 )
 PARTS = {"asker": "{answers:n} [{api}|unknown] of [{client}|a client without an id]"}
+NEEDS = (
+    "`exchanges` (error, client_id), `fetch_partitions` (error_code, topic), `producers` and `record_batches` (topic)"
+)
 """All errors have the same texts."""
 
 KINDS = {
@@ -22,7 +26,7 @@ KINDS = {
         headline=HEADLINE,
         sentence=SENTENCE,
         parts=PARTS,
-        needs="`exchanges` (error, client_id)",
+        needs=NEEDS,
         example="base",
     ),
     "stale_leader": Kind(
@@ -32,7 +36,7 @@ KINDS = {
         sentence=SENTENCE,
         parts=PARTS,
         advice="Nothing, if it ends: clients ask for metadata and go on; else see which brokers come and go.",
-        needs="`exchanges` (error, client_id)",
+        needs=NEEDS,
         cannot_tell="why the leader moved.",
         example="stories/leader_move",
     ),
@@ -46,10 +50,10 @@ KINDS = {
             "See whether the topic was deleted or its name is wrong; or let brokers create it "
             "(auto.create.topics.enable)."
         ),
-        needs=("`exchanges` (error, client_id), `fetch_partitions` (error_code, topic), `topics` (partitions, source)"),
+        needs=f"{NEEDS}, `topics` (partitions, source)",
         cannot_tell=(
-            "whether the topic was deleted or never there. Of APIs other than Fetch it names the topics that "
-            "Metadata mentions and no answer describes."
+            "whether the topic was deleted or never there. Of APIs other than Fetch and Produce it names the topics "
+            "that Metadata mentions and no answer describes."
         ),
         example="k4_slow_and_throttled",
     ),
@@ -63,7 +67,7 @@ KINDS = {
         sentence=SENTENCE,
         parts=PARTS,
         advice="See whether its heartbeats or polls stopped: session.timeout.ms, max.poll.interval.ms.",
-        needs="`exchanges` (error, client_id)",
+        needs=NEEDS,
         cannot_tell="why the member was late.",
         example="rules/suspended",
     ),
@@ -77,7 +81,7 @@ KINDS = {
             "See what auto.offset.reset does then, and whether retention (retention.ms, retention.bytes) is "
             "shorter than the consumer's lag."
         ),
-        needs="`exchanges` (error, client_id)",
+        needs=NEEDS,
         cannot_tell="which of the two.",
         example="k4_slow_and_throttled",
     ),
@@ -91,7 +95,7 @@ KINDS = {
         sentence=SENTENCE,
         parts=PARTS,
         advice="Look at the brokers and replicas that the answers come from.",
-        needs="`exchanges` (error, client_id)",
+        needs=NEEDS,
         cannot_tell="whether the client's next attempt got through.",
         example="raw_errors",
     ),
@@ -105,7 +109,7 @@ KINDS = {
             "These records are lost unless the application handles the error; the error's name says what it must "
             "change."
         ),
-        needs="`exchanges` (error, client_id)",
+        needs=NEEDS,
         cannot_tell="what the application did next. A producer may split a batch that is too large.",
         example="k4_slow_and_throttled",
     ),
@@ -115,7 +119,7 @@ KINDS = {
         headline=HEADLINE,
         sentence=SENTENCE,
         parts=PARTS,
-        needs="`exchanges` (error, client_id)",
+        needs=NEEDS,
         cannot_tell="what it means for the application.",
         example="downconv_282",
     ),
@@ -125,7 +129,7 @@ KINDS = {
         headline=HEADLINE,
         sentence=SENTENCE,
         parts=PARTS,
-        needs="`exchanges` (error, client_id)",
+        needs=NEEDS,
         cannot_tell="whether anybody minded.",
         example="k4_admin_sweep",
     ),

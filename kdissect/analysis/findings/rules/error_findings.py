@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
@@ -77,7 +78,10 @@ DATA_APIS: Mapping[str, int] = {
 are answers to these."""
 
 
-@finder(exchanges=row_filters.failed, fetch_partitions=row_filters.failed, topics=EVERY_ROW)
+@finder(
+    exchanges=row_filters.failed, fetch_partitions=row_filters.failed, topics=EVERY_ROW, producers=EVERY_ROW,
+    record_batches=row_filters.without_producer_id,
+)  # fmt: skip
 def errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Every error of every API, one sentence for each error and what kind of harm it does."""
     exchanges = ev.get(tables, "exchanges")
@@ -122,24 +126,44 @@ def _report_error(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, dat
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
     condition = ev.both(f"error_code = {code}", "" if None in apis else ev.among("api", sorted(apis)))
     about = _only(rows)
-    fetched = _fetched_in_vain(tables, code) if code in MISSING.values() else []
-    unknown = _never_described(tables) if code == MISSING["UNKNOWN_TOPIC_OR_PARTITION"] and not fetched else []
-    topics = fetched or unknown
+    fetched, produced = _fetched_in_vain(tables, rows, code), _written_in_vain(tables, rows)
+    named = sorted({*fetched, *produced})
+    unknown = _never_described(tables) if code == MISSING["UNKNOWN_TOPIC_OR_PARTITION"] and not named else []
+    topics = named or unknown
     about |= {"topic": topics[0]} if len(topics) == 1 else {}
     for_long = first is not None and lasted >= 1
     values = {
         "error": name, "answers": len(rows), "asked": asked, "clients": sorted(names, key=str), "topics": topics,
         "at": None if for_long else first, "since": first if for_long else None, "took": lasted,
-        "fetched": fetched, "undescribed": unknown,
+        "fetched": fetched, "produced": produced, "undescribed": unknown,
     }  # fmt: skip
     return ev.finding(tables, kind, severity, "exchanges", condition, values, **about)
 
 
-def _fetched_in_vain(tables: ev.Tables, code: int) -> list[str]:
-    """Topics, or ids of topics, that Fetch answers say this error of."""
+def _fetched_in_vain(tables: ev.Tables, exchanges: pa.Table, code: int) -> list[str]:
+    """Topics, or ids of topics, that Fetch answers of these exchanges say this error of."""
     partitions = ev.get(tables, "fetch_partitions")
-    rows = partitions.filter(pa.array(ints(partitions, "error_code", 0) == code))
-    return ev.names(rows["topic"])
+    some = partitions.filter(pa.array(ints(partitions, "error_code", 0) == code))
+    return ev.names(some["topic"].filter(pa.array(_rows_of(some, exchanges) >= 0)))
+
+
+def _written_in_vain(tables: ev.Tables, exchanges: pa.Table) -> list[str]:
+    """Topics that the Produce requests among these exchanges wrote to; none where one of them wrote to several, of
+    which any may have the error."""
+    topics: set[tuple[int, str]] = set()
+    written = exchanges.filter(pa.array(ints(exchanges, "api_key") == DATA_APIS["Produce"]))
+    for name in ("producers", "record_batches") if written.num_rows else ():
+        batches = ev.get(tables, name)
+        at = _rows_of(batches, written)
+        mine = np.flatnonzero(at >= 0)
+        topics |= set(zip(at[mine].tolist(), batches["topic"].take(pa.array(mine)).to_pylist(), strict=True))
+    names = {topic for _, topic in topics}
+    return sorted(names) if len({row for row, _ in topics}) == len(topics) and None not in names else []
+
+
+def _rows_of(table: pa.Table, exchanges: pa.Table) -> Int64s:
+    """Of each row the number of its exchange among these, -1 for another one."""
+    return locate(exchange_keys(table["exchange_id"]), exchange_keys(exchanges["exchange_id"]))
 
 
 def _never_described(tables: ev.Tables) -> list[str]:
