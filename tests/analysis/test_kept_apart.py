@@ -7,6 +7,9 @@ seconds that the sentence or the span should give. `wrong`: no finding of severi
 finding must stand in the first lines of the screen, too.
 
     KDISSECT_APART=../shared/captures/stories_2 pytest tests/analysis/test_kept_apart.py -s
+
+test_universals.py and test_time_ledger.py look at all recordings of such a folder, with an `expect.toml` or without
+one, such as captures/record/lab/record.py writes.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ import kdissect
 from kdissect.cli.main import main
 
 FOLDER = os.environ.get("KDISSECT_APART")
+APART = sorted(Path(FOLDER).rglob("*.pcap*")) if FOLDER else []
+"""All recordings of the folder."""
 LINES = 12
 """Of the first screen, at a terminal of 100 columns."""
 LEAST = 18 / 19
@@ -76,7 +81,9 @@ def lasts(row: Row, seconds: float) -> bool:
     return any(abs(one - seconds) <= LONG * seconds for one in [*said, span])
 
 
-@pytest.mark.skipif(FOLDER is None, reason="KDISSECT_APART names no folder")
+@pytest.mark.skipif(
+    not FOLDER or not (Path(FOLDER) / "expect.toml").exists(), reason="KDISSECT_APART names no folder with expect.toml"
+)
 def test_causes_are_named_on_the_first_screen_and_nothing_else(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

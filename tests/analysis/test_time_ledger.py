@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from datetime import timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from kdissect.analysis.ledger.time_owners import EVIDENCE, LABELS, OWNERS, RANKE
 from kdissect.arrays.arrow import NULL_TIME, Int64s, times
 from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS
 from tests.analysis.read import CAPTURES
+from tests.analysis.test_kept_apart import APART
 from tests.analysis.wire import START, made
 
 RECORDED = tuple(
@@ -35,8 +37,17 @@ RECORDED = tuple(
     )
 )
 """Recordings; `field_*` are copies of one of them, `era_*` and `sweep_*` alike."""
-ALIKE = tuple(sorted(path.name for kind in ("era_*.pcap", "sweep_*.pcap") for path in CAPTURES.glob(kind)))
-FINDING_COLUMNS = ["id", "text", "client_id", "broker", "first_at", "last_at"]
+ALIKE = tuple(
+    sorted(
+        str(path.relative_to(CAPTURES))
+        for kind in ("era_*.pcap", "sweep_*.pcap", "deliveries/*.pcap*", "others/*.pcap*")
+        for path in CAPTURES.glob(kind)
+    )
+)
+COLUMNS = {
+    **BUDGET.tables, **BUDGET_TOPICS.tables, "connections": [*BUDGET.tables["connections"], "broker", "exchanges"],
+    "findings": ["id", "text", "client_id", "broker", "severity", "cause", "first_at", "last_at"],
+}  # fmt: skip
 A, B = "00000000000000aa", "00000000000000bb"
 
 
@@ -136,6 +147,7 @@ is that of the clients that waited: at the broker another one's long poll goes b
 NOBODYS = {
     "broker_stopped": "a broker without connections has no time in a capture",
     "window_closed": "a window is closed while nothing is in flight, too; what waits for it is `network_stall`'s",
+    "requests_given_up": "of one request, whose parts are its cause",
     "connections_reset": "from the first reset to the last",
     "group_rebalances": "in which a member joined so often",
     "rebalances": "of members that wait for one another",
@@ -154,6 +166,23 @@ NOBODYS = {
 }  # fmt: skip
 """Findings whose durations are no part of a subject's time, and what they are."""
 MS_OF = {"ms": 1.0, "s": 1000.0, "min": 60_000.0}
+CARRIES = {
+    "broker": ("broker", "replication", "transaction", "unknown"),
+    "follower": ("replication", "unknown"),
+    "network": ("network", "silent", "gone", "own", "idle", "unknown"),
+    "client": ("own", "idle", "silent", "gone", "agreed", "unknown"),
+    "settings": ("throttled", "agreed", "idle", "gone", "unknown"),
+}
+"""Owners of time that may have what a finding of a cause states. From a broker's end a client that the network gave
+nothing looks like one that asks for nothing, or holds its records: `idle` and `own`."""
+BLAMES = ("broker", "replication", "transaction", "network", "throttled", "own")
+"""Owners whose time is somebody's doing: the time of another one contradicts a cause."""
+DURATION = re.compile(r"\d (?:ms|s|min)\b")
+NO_WAIT = {
+    *error_texts.KINDS,
+    *(name for name, what in NOBODYS.items() if what in ("of a rate", "a limit", "a setting", "between clocks")),
+}
+"""Findings whose durations nobody waited for."""
 
 
 def _subject(finding: dict[str, Any]) -> tuple[str, str | None]:
@@ -198,19 +227,66 @@ def check_findings(tables: dict[str, pa.Table]) -> None:
         assert finding["id"] in OF_SOME or stated >= 0.95 * had - 50, wrong
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_ledgers_have_no_gaps_budgets_are_their_sums_and_findings_state_their_seconds(name: str) -> None:
-    tables = dict(
-        kdissect.open(CAPTURES / name).tables({**BUDGET.tables, **BUDGET_TOPICS.tables, "findings": FINDING_COLUMNS})
-    )
+def _connections_of(finding: dict[str, Any], connections: list[dict[str, Any]]) -> list[str]:
+    """Connections of the client, or of those that the sentence names, to the broker where it has one."""
+    named = {
+        row["client_id"] for row in connections
+        if row["client_id"] and re.search(rf"(?<![\w.-]){re.escape(row['client_id'])}(?![\w-])", finding["text"])
+    }  # fmt: skip
+    clients = {finding["client_id"]} if finding["client_id"] else named
+    return [
+        row["connection_id"] for row in connections
+        if row["exchanges"] and (not clients or row["client_id"] in clients)
+        and finding["broker"] in (None, row["broker"])
+    ]  # fmt: skip
+
+
+def check_causes(tables: dict[str, pa.Table]) -> None:
+    """Holds the cause of each finding above info that states a wait against the ledger of the connections that it is
+    about, in its span: those whom the cause leaves out have no more of it than those who may have it."""
+    ledger, connections = Ledger(tables), tables["connections"].to_pylist()
+    for finding in tables["findings"].to_pylist():
+        if finding["severity"] == "info" or finding["cause"] not in CARRIES or finding["id"] in NO_WAIT:
+            continue
+        if not DURATION.search(finding["text"]):
+            continue
+        subjects = ledger.subjects("connection", _connections_of(finding, connections))
+        low, high = (round(finding[at].timestamp() * 1e6) for at in ("first_at", "last_at"))
+        subjects.low, subjects.high = np.maximum(subjects.low, low), np.minimum(subjects.high, high)
+        intervals = ledger.intervals("connection", subjects)
+        had: dict[str, int] = defaultdict(int)
+        for label, lasted in zip(intervals.label.tolist(), (intervals.end - intervals.begin).tolist(), strict=True):
+            had[LABELS[label].owner] += max(lasted, 0)
+        may = CARRIES[finding["cause"]]
+        others = sum(had[owner] for owner in BLAMES if owner not in may)
+        assert others <= sum(had[owner] for owner in may), f"{finding['cause']}: {finding['text']} {dict(had)}"
+
+
+def check_recording(path: Path) -> None:
+    tables = dict(kdissect.open(path).tables(COLUMNS))
     check(tables)
     check_findings(tables)
+    check_causes(tables)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_ledgers_have_no_gaps_budgets_are_their_sums_and_findings_state_their_seconds(name: str) -> None:
+    check_recording(CAPTURES / name)
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("name", ALIKE)
-def test_the_same_of_all_releases(name: str) -> None:
-    test_ledgers_have_no_gaps_budgets_are_their_sums_and_findings_state_their_seconds(name)
+@pytest.mark.parametrize("path", [*(CAPTURES / name for name in ALIKE), *APART], ids=lambda path: path.name)
+def test_the_same_of_all_releases_and_of_recordings_kept_apart(path: Path) -> None:
+    check_recording(path)
+
+
+def test_a_cause_that_the_ledger_contradicts_is_noticed() -> None:
+    tables = dict(kdissect.open(CAPTURES / "stories" / "slow_broker.pcap.zst").tables(COLUMNS))
+    check_causes(tables)
+    rows = tables["findings"].to_pylist()
+    stalled = [row | {"cause": "network"} for row in rows if row["id"] == "broker_stalled"]
+    with pytest.raises(AssertionError, match="network: Broker 3 answered nothing"):
+        check_causes(tables | {"findings": pa.Table.from_pylist(stalled)})
 
 
 def test_a_ledger_begins_with_the_first_packet_and_ends_with_the_last() -> None:

@@ -7,12 +7,17 @@ import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import kdissect
 from kdissect.analysis.findings.catalogue import KINDS
+from kdissect.tables.declaration.readers import FINDINGS
 from tests.analysis.test_judged import EVERY, evidence, tables_of
+from tests.analysis.test_kept_apart import APART
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -207,10 +212,18 @@ def test_every_sentence_about_everything_has_its_query() -> None:
             assert name in {*QUERIES, *OF_ITS_ROWS, *ELSEWHERE}, name
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_nothing_in_a_recording_contradicts_what_is_said_of_everything(name: str) -> None:
-    tables = tables_of(name)
+def check_universals(tables: dict[str, pa.Table]) -> None:
     found = [row for row in tables["findings"].to_pylist() if row["id"] in QUERIES]
     rows = {table: tables[table].to_pylist() for table in READ} if found else {}
     for one in found:
         assert not QUERIES[one["id"]](one, rows, evidence(tables, one).to_pylist()), one["text"]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_nothing_in_a_recording_contradicts_what_is_said_of_everything(name: str) -> None:
+    check_universals(tables_of(name))
+
+
+@pytest.mark.parametrize("path", APART, ids=lambda path: path.name)
+def test_nothing_in_a_recording_kept_apart_does(path: Path) -> None:
+    check_universals(dict(kdissect.open(path).tables([*FINDINGS.tables, "findings"])))
