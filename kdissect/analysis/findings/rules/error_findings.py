@@ -126,7 +126,8 @@ def _report_error(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, dat
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
     condition = ev.both(f"error_code = {code}", "" if None in apis else ev.among("api", sorted(apis)))
     about = _only(rows)
-    fetched, produced = _fetched_in_vain(tables, rows, code), _written_in_vain(tables, rows)
+    told = rows if code in MISSING.values() else _of_clients(rows)
+    fetched, produced = _fetched_in_vain(tables, told, code), _written_in_vain(tables, told)
     named = sorted({*fetched, *produced})
     unknown = _never_described(tables) if code == MISSING["UNKNOWN_TOPIC_OR_PARTITION"] and not named else []
     topics = named or unknown
@@ -138,6 +139,15 @@ def _report_error(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, dat
         "fetched": fetched, "produced": produced, "undescribed": unknown,
     }  # fmt: skip
     return ev.finding(tables, kind, severity, "exchanges", condition, values, **about)
+
+
+def _of_clients(rows: pa.Table) -> pa.Table:
+    """Those that no follower sent: it fetches all that its leader has, whatever the topic."""
+    names = rows["client_id"].cast(pa.string())
+    follows = [
+        name for name in pc.unique(names).to_pylist() if name is not None and name.startswith(row_filters.BROKERS)
+    ]
+    return rows.filter(pc.invert(pc.is_in(names, pa.array(follows, pa.string()))))
 
 
 def _fetched_in_vain(tables: ev.Tables, exchanges: pa.Table, code: int) -> list[str]:
