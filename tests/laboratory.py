@@ -1,11 +1,14 @@
 """Judges the laboratory's recordings: per cause, client library and capture point, whether findings name the cause.
 
-    python -m tests.laboratory FOLDER... [--half A|B] [--cause CAUSE]... [--verbose]
+    python -m tests.laboratory FOLDER... [--half A|B] [--cause CAUSE]... [--verbose] [--counts]
 
 A folder holds what captures/record/lab/record.py wrote: recordings named CAUSE_LIBRARY[_POINT].pcap.zst, and
 truth.txt. `tests/laboratory.toml` states what each cause must be named as. A recording is `named` if all of that is
 said, `half` if a part of it is, else `unsaid`; where nothing is wrong it is `silent`, or `loud`. It is `wrong`, too, if
 a finding of severity high or medium has another cause but `unknown`, and belongs to no incident of the right one.
+
+`--counts` writes what is said of each recording into laboratory_counts.toml, in place of what it has of these folders;
+docs/findings.md has the counts of each kind of finding from it (`laboratory_counts.py`).
 
 The cells are in two halves, by cause, library and the brokers' release (`half_of`), so that each cause is in both.
 Rules are chosen by half A and judged by half B.
@@ -25,6 +28,7 @@ from typing import Any, NamedTuple
 
 import kdissect
 from kdissect.analysis.findings.evidence import SEVERITIES
+from tests.laboratory_counts import Said, said_of, store
 
 SEED = 20261124
 """Of the split in two halves."""
@@ -57,6 +61,8 @@ class Judged(NamedTuple):
     verdict: str
     wrong: bool
     findings: list[Row]
+    roles: list[str]
+    """Of each finding, as of `roles_of`."""
 
 
 def cells(folder: Path) -> Iterator[Cell]:
@@ -127,23 +133,38 @@ def fits(row: Row, wanted: Mapping[str, Any], span: tuple[datetime, datetime] | 
     return bool(row["first_at"] <= span[1] + AFTER and (row["last_at"] or row["first_at"]) >= span[0] - BEFORE)
 
 
-def judge(cause: str, rows: list[Row], span: tuple[datetime, datetime] | None) -> tuple[str, bool]:
-    """The verdict on findings, and whether something of them is wrong."""
+def roles_of(cause: str, rows: list[Row], span: tuple[datetime, datetime] | None) -> list[str]:
+    """What each finding is in a recording: `info`; it `names` the cause; it is true `beside` it, with a cause that the
+    mischief has, or in an incident of one; else it is `wrong`, or `apart` where its severity is low. Where nothing is
+    wrong it is `loud`, or `beside` below the severity that must not be."""
     expected = EXPECTED[cause]
     if "silent" in expected:
         loud = SEVERITIES[: SEVERITIES.index(expected["silent"]) + 1]
-        heard = any(row["severity"] in loud for row in rows)
-        return ("loud" if heard else "silent"), heard
-    right = [[row for row in rows if fits(row, wanted, span)] for wanted in expected["want"]]
-    incidents = {row["incident"] for some in right for row in some} - {None}
+        return [
+            "info" if row["severity"] == "info" else "loud" if row["severity"] in loud else "beside" for row in rows
+        ]
+    right = [any(fits(row, wanted, span) for wanted in expected["want"]) for row in rows]
+    incidents = {row["incident"] for row, fine in zip(rows, right, strict=True) if fine} - {None}
     allowed = {one for wanted in expected["want"] for one in wanted["cause"].split("|")}
     allowed |= {"unknown", *expected.get("also", ())}
-    others = [
-        row for row in rows
-        if row["severity"] in ("high", "medium") and row["cause"] not in allowed and row["incident"] not in incidents
-    ]  # fmt: skip
-    verdict = "named" if all(right) else "half" if any(right) else "unsaid"
-    return verdict, bool(others)
+
+    def role(row: Row) -> str:
+        if row["severity"] == "info":
+            return "info"
+        if row["cause"] in allowed or row["incident"] in incidents:
+            return "beside"
+        return "apart" if row["severity"] == "low" else "wrong"
+
+    return ["names" if fine else role(row) for row, fine in zip(rows, right, strict=True)]
+
+
+def judge(cause: str, rows: list[Row], span: tuple[datetime, datetime] | None) -> tuple[str, bool]:
+    """The verdict on findings, and whether something of them is wrong."""
+    roles = roles_of(cause, rows, span)
+    if "silent" in EXPECTED[cause]:
+        return ("loud" if "loud" in roles else "silent"), "loud" in roles
+    said = [any(fits(row, wanted, span) for row in rows) for wanted in EXPECTED[cause]["want"]]
+    return "named" if all(said) else "half" if any(said) else "unsaid", "wrong" in roles
 
 
 def certainties(one: Judged) -> Counter[tuple[str, bool]]:
@@ -160,6 +181,12 @@ def certainties(one: Judged) -> Counter[tuple[str, bool]]:
     )
 
 
+def line_of(one: Judged) -> Said:
+    """What laboratory_counts.toml has of a recording."""
+    kinds = [row["id"] for row in one.findings]
+    return said_of(one.cell.cause, one.half, one.verdict, zip(kinds, one.roles, strict=True))
+
+
 def judged(folder: Path, half: str | None, causes: list[str]) -> Iterator[Judged]:
     """Each recording of a folder, of one half and of these causes where they are given."""
     for cell in cells(folder):
@@ -174,7 +201,8 @@ def judged(folder: Path, half: str | None, causes: list[str]) -> Iterator[Judged
             tables = capture.tables({"findings": None, "connections": ["started_at"]})
             begin = min(at for at in tables["connections"]["started_at"].to_pylist() if at is not None)
             rows = tables["findings"].to_pylist()
-            yield Judged(cell, own, *judge(cell.cause, rows, mischief(cell, begin)), rows)
+            span = mischief(cell, begin)
+            yield Judged(cell, own, *judge(cell.cause, rows, span), rows, roles_of(cell.cause, rows, span))
 
 
 def figures(some: list[Judged]) -> str:
@@ -195,7 +223,10 @@ def main() -> None:
     parser.add_argument("--half", choices=("A", "B"), help="recordings of this half only")
     parser.add_argument("--cause", action="append", default=[], choices=sorted(EXPECTED), help="of this cause only")
     parser.add_argument("--verbose", action="store_true", help="all findings, not only those of what is not right")
+    parser.add_argument("--counts", action="store_true", help="write what is said into laboratory_counts.toml")
     given = parser.parse_args()
+    if given.counts and (given.half or given.cause):
+        parser.error("--counts is of whole folders")
     every = []
     for one in (one for folder in given.folders for one in judged(folder, given.half, given.cause)):
         every.append(one)
@@ -204,6 +235,8 @@ def main() -> None:
         for row in one.findings:
             if given.verbose or (not fine and row["severity"] != "info"):
                 print(f"      {row['severity']} {row['cause']} {row['id']}: {row['text']}")
+    if given.counts:
+        store({f"{one.cell.path.parent.name}/{one.cell.path.name.partition('.')[0]}": line_of(one) for one in every})
     print()
     for cause in sorted({one.cell.cause for one in every}):
         print(f"{cause:<18} {figures([one for one in every if one.cell.cause == cause])}")

@@ -7,11 +7,13 @@ import textwrap
 
 from kdissect.analysis.findings.catalogue import KINDS, Kind
 from kdissect.analysis.findings.catalogue.kind import Texts
+from tests import laboratory_counts
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "findings.md"
 TABLE = "| finding | headline | cause |\n"
 WIDTH = 120
+RECORDED = laboratory_counts.load()
 FIELD = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 
 
@@ -60,17 +62,18 @@ def _section(name: str) -> str:
     points = [f"Cause: {kind.cause}."]
     if kind.other_causes:
         points[0] = f"Cause: {kind.cause}, or {' or '.join(kind.other_causes)} where the capture shows that."
-    if kind.starts:
-        points.append("It starts incidents: findings that it explains are grouped under it.")
-    if kind.heads:
-        named = " and ".join(f"`{name}`" for name in kind.heads)
-        points.append(f"It starts incidents: {named} of that time is grouped under it.")
+    taken = ["findings that it explains are grouped under it"] if kind.starts else []
+    taken += [f"`{name}` of that time is grouped under it" for name in kind.heads]
+    if taken:
+        points.append(f"It starts incidents: {'; '.join(taken)}.")
     for advice in [] if kind.advice is None else patterns(kind.advice):
         points.append(f"Next step: {advice}")
     points.append(f"Its numbers come from {kind.needs}.")
     if kind.cannot_tell:
         points.append(f"Limits: {kind.cannot_tell}")
     points.append(f"Example: `captures/{kind.example}`.")
+    told = laboratory_counts.counts(name, RECORDED.values())
+    points.append(f"Counts: {told or 'no recording of the laboratory shows it, only the example.'}")
     return text + "\n".join(_wrapped(point, "- ", "  ") for point in points) + "\n"
 
 

@@ -8,8 +8,23 @@ from typing import Any
 
 import pytest
 
+from kdissect.analysis.findings.catalogue import KINDS
+from tests import laboratory_counts
 from tests.conftest import ROOT
-from tests.laboratory import EXPECTED, LIBRARIES, Cell, Judged, cells, certainties, half_of, judge, judged, mischief
+from tests.laboratory import (
+    EXPECTED,
+    LIBRARIES,
+    Cell,
+    Judged,
+    cells,
+    certainties,
+    half_of,
+    judge,
+    judged,
+    line_of,
+    mischief,
+    roles_of,
+)  # fmt: skip
 
 LAB = ROOT / "captures" / "lab"
 AT = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -57,7 +72,7 @@ def test_a_sure_finding_is_right_if_its_recording_has_that_cause() -> None:
         row("network", "low", incident=1) | {"certainty": "sure"}, row("client", incident=1) | {"certainty": "likely"},
         row("client", incident=2) | {"certainty": "likely"}, row("client", "info", incident=3) | {"certainty": "sure"},
     ]  # fmt: skip
-    one = Judged(Cell(Path("x"), "loss", "java", "broker", ()), "A", "named", False, rows)
+    one = Judged(Cell(Path("x"), "loss", "java", "broker", ()), "A", "named", False, rows, ["names"] * 4)
     assert certainties(one) == {("sure", True): 1, ("likely", True): 1, ("likely", False): 1}
 
 
@@ -102,3 +117,49 @@ def test_a_recording_at_an_end_that_does_not_show_its_cause_is_void() -> None:
     """A firewall that reads nothing of the broker acknowledges in its place towards the client."""
     assert list(LAB.glob("unread_6s_*_client.pcap*"))
     assert {cell.point for cell in cells(LAB) if cell.cause == "unread_6s"} == {"broker"}
+
+
+def test_each_finding_has_its_role() -> None:
+    right, beside = row("network"), row("broker", incident=1)
+    others = [row("broker", "low", incident=2), row("client", incident=3), row("network", "info", incident=4)]
+    assert roles_of("loss", [right, beside, *others], None) == ["names", "beside", "apart", "wrong", "info"]
+    assert roles_of("first_refused", [row("client", "low"), row("client")], None) == ["beside", "loud"]
+
+
+def test_counts_of_a_kind_are_of_the_recordings_that_have_its_causes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(laboratory_counts, "FILE", tmp_path / "counts.toml")
+    line = laboratory_counts.said_of
+    lines = {
+        "x/a": line(
+            "loss", "A", "named", [("segments_lost", "names"), ("segments_lost", "apart"), ("no_poll", "info")]
+        ),
+        "x/b": line("loss", "B", "unsaid", []),
+        "x/c": line("far", "B", "named", [("segments_lost", "beside"), ("other", "names")]),
+        "y/d": line("healthy", "A", "silent", []),
+    }
+    laboratory_counts.store(lines)
+    assert laboratory_counts.load() == lines
+    told = [laboratory_counts.counts(kind, lines.values()) for kind in ("segments_lost", "no_poll", "nothing")]
+    assert told == [
+        "it names `loss` in 1 of 2 (1 of 1 in half A and 0 of 1 in half B); it stands beside a right cause in 1 more; "
+        "with another cause at low in 1 of 3; wrongly above info in 0 of 1 where nothing is wrong.",
+        "at info in 1 of 4 recordings, never above it.",
+        None,
+    ]
+    laboratory_counts.store({"x/a": lines["x/b"]})
+    assert laboratory_counts.load() == {"x/a": lines["x/b"], "y/d": lines["y/d"]}
+
+
+def test_what_is_kept_of_the_sample_is_what_is_said_of_it() -> None:
+    """Of the recordings in the repository; two causes of them."""
+    kept = laboratory_counts.load()
+    assert {name.removeprefix("lab/") for name in kept if name.startswith("lab/")} == {
+        cell.path.name.partition(".")[0] for cell in cells(LAB)
+    }
+    for one in judged(LAB, None, ["reset", "stuck"]):
+        assert kept[f"lab/{one.cell.path.name.partition('.')[0]}"] == line_of(one)
+    assert {
+        kind for line in kept.values() for role in laboratory_counts.ROLES for kind in line.get(role, ())
+    } <= KINDS.keys()
