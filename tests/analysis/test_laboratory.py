@@ -158,7 +158,7 @@ def test_what_is_kept_of_the_sample_is_what_is_said_of_it() -> None:
     assert {name.removeprefix("lab/") for name in kept if name.startswith("lab/")} == {
         cell.path.name.partition(".")[0] for cell in cells(LAB)
     }
-    for one in judged(LAB, None, ["reset", "stuck"]):
+    for one in judged(LAB, None, ["denied", "stuck"]):
         assert kept[f"lab/{one.cell.path.name.partition('.')[0]}"] == line_of(one)
     assert {
         kind for line in kept.values() for role in laboratory_counts.ROLES for kind in line.get(role, ())
