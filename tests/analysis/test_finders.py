@@ -32,7 +32,7 @@ RECORDED = (
     *(f"stories/{path.name}" for path in sorted((CAPTURES / "stories").glob("*.pcap.zst"))),
     "lab/cut_down_sarama_client.pcap.zst", "lab/broker_suspended_kafkajs.pcap.zst",
     "lab/members_come_librdkafka.pcap.zst", "lab/slower_way_sarama_client.pcap.zst",
-    "lab/no_poll_librdkafka.pcap.zst",
+    "lab/no_poll_librdkafka.pcap.zst", "lab/unknown_topic_java.pcap.zst",
 )  # fmt: skip
 BUSY = {
     f"{name}.pcap" for name in ("k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "field_loss5",
@@ -155,6 +155,9 @@ def others() -> Iterator[edges.Rows]:
         "partition": 0,
         "sent_at": edges.START,
     }
+    late = first | {"api_key": 0, "api": "Produce", "abandoned": True, "latency_ms": 3000.0, "network_ms": 0.0}
+    unread = {"connection_id": first["connection_id"], "zero_window_ms": 2500.0}
+    yield {"exchanges": [late | {"response_transfer_ms": 3000.0}], "connections": [unread]}
     yield {"producers": [batch | {"sequence": "repeat"}]}
     alone = [batch | {"sent_at": edges.START + n * 4000, "base_sequence": n, "last_sequence": n} for n in range(500)]
     yield registered(7) | {"producers": alone}
