@@ -16,8 +16,8 @@ import pyarrow as pa
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
+from kdissect.schema.apikeys import ApiKey
 
-FETCH = 1
 ASKED_SOON = 3
 """Requests so soon after an answer that the way was short, on one connection: each of them is a proof."""
 AFTER_ROWS = 4
@@ -79,7 +79,7 @@ def longer_ways(exchanges: pa.Table, connections: pa.Table, short_ms: float, lon
         return []
     asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_last_at")
     owner = ev.owners(exchanges, connections)
-    known = (ints(exchanges, "api_key") == FETCH) & (asked != NULL_TIME) & (answered != NULL_TIME)
+    known = (ints(exchanges, "api_key") == ApiKey.FETCH) & (asked != NULL_TIME) & (answered != NULL_TIME)
     known &= np.append(distant, False)[owner]
     rows = np.flatnonzero(known)
     rows = rows[np.lexsort((asked[rows], owner[rows]))]

@@ -13,9 +13,9 @@ from kdissect.analysis.findings.finders import RowFilter
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, times
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
-PRODUCE, INIT_PRODUCER_ID = 0, 22
 BROKERS = ("broker-", "raft-client-", "ReplicaFetcherThread-")
 """How client ids of brokers begin that fetch from others."""
 LOGIN = {"UNSUPPORTED_SASL_MECHANISM": 33, "ILLEGAL_SASL_STATE": 34, "SASL_AUTHENTICATION_FAILED": 58}
@@ -90,7 +90,7 @@ def among_first(rows: pa.Table) -> pa.ChunkedArray:
 
 def first_produces(exchanges: pa.Table, limits: Limits) -> Any:
     """Produce requests among the first FIRST_REQUESTS of their connection."""
-    return pc.and_(pc.equal(exchanges["api_key"], PRODUCE), among_first(exchanges))
+    return pc.and_(pc.equal(exchanges["api_key"], ApiKey.PRODUCE), among_first(exchanges))
 
 
 def without_producer_id(batches: pa.Table, limits: Limits) -> Any:

@@ -18,7 +18,7 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.network_gaps import explained_by_gaps, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
-from kdissect.analysis.findings.rules.broker_findings import FETCH, PRODUCE, WAITING_APIS, acks_of
+from kdissect.analysis.findings.rules.broker_findings import WAITING_APIS, acks_of
 from kdissect.analysis.findings.rules.reset_findings import split_strokes
 from kdissect.analysis.findings.rules.silence_findings import (
     OF_SILENCES,
@@ -29,6 +29,7 @@ from kdissect.analysis.findings.rules.silence_findings import (
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
+from kdissect.schema.apikeys import ApiKey
 
 STOPPED_MS = 2000.0
 """Silence of a consumer that is reported: several polls with the usual fetch.max.wait.ms of 500."""
@@ -78,9 +79,11 @@ BEFORE_MS = 10_000.0
 """How far back a broker's own fetches show that they are in the capture at all (replica.fetch.wait.max.ms is 500)."""
 FOR_EVER = 10**15
 """Microseconds: longer than any capture."""
-REPLICATED_APIS = (8, 22, 24, 25, 26, 28, 42, 47)
-"""APIs whose answers wait until followers have what they wrote: OffsetCommit, InitProducerId, AddPartitionsToTxn,
-AddOffsetsToTxn, EndTxn, TxnOffsetCommit, DeleteGroups, OffsetDelete."""
+REPLICATED_APIS = (
+    ApiKey.OFFSET_COMMIT, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE,
+)  # fmt: skip
+"""APIs whose answers wait until followers have what they wrote."""
 
 
 class Stall(NamedTuple):
@@ -128,7 +131,7 @@ def _agreed(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
     fetches = ev.get(tables, "fetches")
     waits = np.append(np.maximum(ints(fetches, "max_wait_ms", FOR_EVER // MILLI), 0) * MILLI, FOR_EVER)
     found = waits[locate(exchange_keys(exchanges["exchange_id"]), exchange_keys(fetches["exchange_id"]))]
-    return np.where(ints(exchanges, "api_key") == FETCH, found, 0)
+    return np.where(ints(exchanges, "api_key") == ApiKey.FETCH, found, 0)
 
 
 def _as_long_as_a_stall(exchanges: pa.Table, limits: Limits) -> Any:
@@ -197,7 +200,7 @@ def _may_wait_for_followers(tables: ev.Tables, rows: pa.Table) -> Flags:
     than half of the time; bool [rows]."""
     followers = np.nan_to_num(reals(rows, "replication_ms"), nan=np.inf)
     late = followers >= FOLLOWER_SHARE * np.nan_to_num(reals(rows, "latency_ms"))
-    produces = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks_of(tables, rows), (0, 1)) & late
+    produces = (ints(rows, "api_key") == ApiKey.PRODUCE) & ~np.isin(acks_of(tables, rows), (0, 1)) & late
     flags: Flags = produces | np.isin(ints(rows, "api_key"), REPLICATED_APIS)
     return flags
 
@@ -326,7 +329,7 @@ def _writes_steadily(exchanges: pa.Table, fetches: pa.Table, silence: Silence) -
     """Whether the client wrote in a rhythm and never fetched. It sent PRODUCES requests before the silence and RESUMED
     behind it. Its other waits between two requests were short and alike: it writes by a clock, or all the time."""
     mine = ev.equal(exchanges, "client_id", silence.client) & (times(exchanges, "request_first_at") != NULL_TIME)
-    written = times(exchanges, "request_first_at")[mine & (ints(exchanges, "api_key") == PRODUCE)]
+    written = times(exchanges, "request_first_at")[mine & (ints(exchanges, "api_key") == ApiKey.PRODUCE)]
     before, after = int((written <= silence.begin).sum()), int((written >= silence.end).sum())
     if before < PRODUCES or after < RESUMED or ev.equal(fetches, "client_id", silence.client).any():
         return False

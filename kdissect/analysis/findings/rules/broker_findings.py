@@ -24,13 +24,16 @@ from kdissect.analysis.findings.rules.window_findings import on_closed_windows
 from kdissect.analysis.grouping import group
 from kdissect.analysis.holds.throttle_windows import Muted, throttle_windows
 from kdissect.arrays.arrow import MILLI, Int64s, ints, reals, times
+from kdissect.schema.apikeys import ApiKey
 
 MOST_OF_TIME = 0.6
 """Share of the time of slow requests that makes a part their cause."""
-WAITING_APIS = (11, 14, 19, 20, 21, 37, 43, 45, 63, 78)
-"""APIs whose answers wait for others by design: JoinGroup, SyncGroup, CreateTopics, DeleteTopics, DeleteRecords,
-CreatePartitions, ElectLeaders, AlterPartitionReassignments, BrokerHeartbeat, ShareFetch."""
-PRODUCE, FETCH = 0, 1
+WAITING_APIS = (
+    ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DELETE_RECORDS,
+    ApiKey.CREATE_PARTITIONS, ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.BROKER_HEARTBEAT,
+    ApiKey.SHARE_FETCH,
+)  # fmt: skip
+"""APIs whose answers wait for others by design."""
 NO_ACKS = -2
 MOST_NAMED = 20
 """Connections that a filter names one by one."""
@@ -52,7 +55,7 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """
     exchanges = ev.get(tables, "exchanges")
     latency, key = reals(exchanges, "latency_ms"), ints(exchanges, "api_key")
-    late = (latency >= limits.slow_ms) & (key != FETCH) & ~np.isin(key, WAITING_APIS)
+    late = (latency >= limits.slow_ms) & (key != ApiKey.FETCH) & ~np.isin(key, WAITING_APIS)
     for hold in ("throttled", "rebalance"):
         late &= ~ev.equal(exchanges, "hold", hold)
     groups = group(exchanges, ["api", "broker"])
@@ -114,7 +117,7 @@ def largest_part(tables: ev.Tables, rows: pa.Table) -> tuple[str, float | None]:
     waited = reals(rows, "replication_ms")
     followers = np.minimum(np.nan_to_num(waited), np.nan_to_num(broker))
     # it may have waited for followers
-    unsure = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks, (0, 1)) & np.isnan(waited)
+    unsure = (ints(rows, "api_key") == ApiKey.PRODUCE) & ~np.isin(acks, (0, 1)) & np.isnan(waited)
     own = np.where(unsure | bound, 0.0, np.nan_to_num(broker) - followers)
     known = float((np.nan_to_num(reals(rows, "latency_ms")) - np.nan_to_num(reals(rows, "queued_ms"))).sum())
     for cause, part in (("network", network), ("follower", followers), ("broker", own)):

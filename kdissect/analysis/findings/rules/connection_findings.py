@@ -13,10 +13,11 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.client_ways import client_distance_ms, copies_in, host_losses, longer_ways
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.findings.rules.broker_findings import FETCH, WAITING_APIS, largest_part
+from kdissect.analysis.findings.rules.broker_findings import WAITING_APIS, largest_part
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, earliest, ints, latest, reals, times
+from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
 SHORT_CONNECTIONS = 20
@@ -26,8 +27,7 @@ SHORT_SECONDS = 2.0
 """A connection that lived no longer."""
 SHORT_EXCHANGES = 5
 """And carried no more than ApiVersions, a login, Metadata and a request or two."""
-PRODUCE = 0
-LOGINS = (17, 36)
+LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 """SaslHandshake and SaslAuthenticate."""
 MOST_NAMED = 20
 """Connections that a filter names one by one."""
@@ -463,10 +463,12 @@ def given_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in np.flatnonzero(groups.count(late)).tolist():
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
         rows = exchanges.take(pa.array(np.flatnonzero(left & (groups.code == code))))
-        produced = bool((ints(rows, "api_key") == PRODUCE).any())
+        produced = bool((ints(rows, "api_key") == ApiKey.PRODUCE).any())
         names = ev.names(rows["connection_id"])
         key = ints(rows, "api_key")
-        took = np.where((key == FETCH) | np.isin(key, WAITING_APIS), 0.0, np.nan_to_num(reals(rows, "latency_ms")))
+        took = np.where(
+            (key == ApiKey.FETCH) | np.isin(key, WAITING_APIS), 0.0, np.nan_to_num(reals(rows, "latency_ms"))
+        )
         slow = rows.filter(pa.array(took >= limits.slow_ms))
         cause, share = largest_part(tables, slow) if slow.num_rows else ("client", None)
         values = {

@@ -24,6 +24,7 @@ from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
 from kdissect.analysis.holds.throttle_windows import throttle_windows
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, earliest, ints, reals, span, times
+from kdissect.schema.apikeys import ApiKey
 
 EMPTY_FETCHES = 100
 """Empty answers of one client before its polling is called a loop: a consumer between two batches has a few."""
@@ -35,7 +36,6 @@ EMPTY_SECONDS = 1.0
 """For at least so long: a burst of empty answers is a client that catches up with many partitions."""
 EMPTY_MS = 10.0
 """Latency of an empty answer that was no long poll."""
-JOIN_GROUP = 11
 PAUSE_MS = 1000.0
 """Silence of a consumer that had records: applications handle a poll's records in milliseconds."""
 PAUSE_FETCHES = 5
@@ -82,7 +82,7 @@ def _filled_up(partitions: pa.Table, limits: Limits) -> Any:
 @finder(
     fetches=EVERY_ROW,
     exchanges=(
-        row_filters.of_api(JOIN_GROUP),
+        row_filters.of_api(ApiKey.JOIN_GROUP),
         row_filters.response_resent,
         *OF_SILENCES,
     ),
@@ -181,7 +181,7 @@ def _sent_again(tables: ev.Tables) -> dict[str, float]:
 def _joins(tables: ev.Tables) -> dict[str, Int64s]:
     """When clients asked to join their group, by client id."""
     exchanges = ev.get(tables, "exchanges")
-    joined = np.flatnonzero(ints(exchanges, "api_key") == JOIN_GROUP)
+    joined = np.flatnonzero(ints(exchanges, "api_key") == ApiKey.JOIN_GROUP)
     at = times(exchanges, "request_first_at")[joined]
     clients = exchanges["client_id"].take(pa.array(joined)).to_pylist()
     found: dict[str, list[int]] = {}

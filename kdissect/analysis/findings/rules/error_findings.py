@@ -23,8 +23,8 @@ from kdissect.analysis.findings.rules.access_findings import PERMISSION
 from kdissect.analysis.findings.rules.transaction_findings import FENCED, UNSUPPORTED_VERSION
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Int64s, earliest, ints, span, times
+from kdissect.schema.apikeys import ApiKey
 
-FETCH = 1
 SESSION_ERRORS = {"FETCH_SESSION_ID_NOT_FOUND": 70, "INVALID_FETCH_SESSION_EPOCH": 71}
 PASSING = {
     "LEADER_NOT_AVAILABLE": 5,
@@ -51,7 +51,6 @@ MISSING_COUNT = 10
 retry.backoff.ms, 100 ms, so that is a second of it."""
 LOST_PLACE = {"ILLEGAL_GENERATION": 22, "UNKNOWN_MEMBER_ID": 25, "FENCED_INSTANCE_ID": 82, "FENCED_MEMBER_EPOCH": 110,
               "UNRELEASED_INSTANCE_ID": 111, "STALE_MEMBER_EPOCH": 113}  # fmt: skip
-LEAVE_GROUP = 13
 OUT_OF_RANGE = 1
 RETRIED = {
     "CORRUPT_MESSAGE": 2,
@@ -69,7 +68,7 @@ RETRIED = {
 """Errors after which clients try again (RetriableException in Kafka's Errors)."""
 DATA_APIS: Mapping[str, int] = {
     "Produce": 0, "Fetch": 1, "ListOffsets": 2, "Metadata": 3, "OffsetCommit": 8, "OffsetFetch": 9,
-    "FindCoordinator": 10, "JoinGroup": 11, "Heartbeat": 12, "LeaveGroup": LEAVE_GROUP, "SyncGroup": 14,
+    "FindCoordinator": 10, "JoinGroup": 11, "Heartbeat": 12, "LeaveGroup": ApiKey.LEAVE_GROUP, "SyncGroup": 14,
     "ApiVersions": 18, "InitProducerId": 22, "OffsetForLeaderEpoch": 23, "AddPartitionsToTxn": 24,
     "AddOffsetsToTxn": 25, "EndTxn": 26, "TxnOffsetCommit": 28, "ConsumerGroupHeartbeat": 68,
     "ShareGroupHeartbeat": 76, "ShareFetch": 78, "ShareAcknowledge": 79, "StreamsGroupHeartbeat": 88,
@@ -104,7 +103,7 @@ def errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 def _told_elsewhere(code: Int64s, api: Int64s) -> npt.NDArray[np.bool_]:
     known = [*row_filters.LOGIN.values(), *PERMISSION.values(), *FENCED.values(), UNSUPPORTED_VERSION]
-    session = (api == FETCH) & np.isin(code, list(SESSION_ERRORS.values()))
+    session = (api == ApiKey.FETCH) & np.isin(code, list(SESSION_ERRORS.values()))
     elsewhere: npt.NDArray[np.bool_] = np.isin(code, known) | session
     return elsewhere
 
@@ -195,7 +194,7 @@ def judged(code: int, api: Int64s, data: bool, count: int, span_ms: float, follo
         produced = bool((api == DATA_APIS["Produce"]).any())
         return "missing_topic", ev.MEDIUM if produced or count >= MISSING_COUNT else ev.INFO
     if code in LOST_PLACE.values():
-        return "member_unknown", ev.INFO if bool((api == LEAVE_GROUP).all()) else ev.MEDIUM
+        return "member_unknown", ev.INFO if bool((api == ApiKey.LEAVE_GROUP).all()) else ev.MEDIUM
     if code == OUT_OF_RANGE:
         return "offset_out_of_range", ev.MEDIUM
     if code in RETRIED.values():

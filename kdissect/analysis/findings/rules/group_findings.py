@@ -16,16 +16,15 @@ from kdissect.analysis.findings.finders import EVERY_ROW, RowFilter, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group, most_first
 from kdissect.arrays.arrow import MILLI, NULL_TIME, ints, span, times
+from kdissect.schema.apikeys import ApiKey
 
-JOIN_GROUP = 11
 SET_OFF = 0.5
 """Share of a group's rebalances that others set off, before a member that joins again is not who it is about."""
 REJOINS = 5
 """Times that one member (a member keeps one connection to its coordinator) was let into its group: its own start, and
 a few others that come and go, take fewer."""
 HEARTBEATS = {"Heartbeat": 12, "ConsumerGroupHeartbeat": 68, "ShareGroupHeartbeat": 76, "StreamsGroupHeartbeat": 88}
-SYNC_GROUP = 14
-SIGNS_OF_LIFE = (JOIN_GROUP, SYNC_GROUP, *HEARTBEATS.values())
+SIGNS_OF_LIFE = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, *HEARTBEATS.values())
 """APIs by which a member stays in its group."""
 EVENT_COLUMNS = ["exchange_id", "group_id", "member_id", "client_id", "event", "generation"]
 WAITED_MS = 10_000.0
@@ -37,7 +36,7 @@ WITHOUT_MS = 1000.0
 GAP_MS = 6000.0
 """Between heartbeats of a member that had to be thrown out: brokers allow no shorter session.timeout.ms
 (group.min.session.timeout.ms), and members send one every heartbeat.interval.ms, 3 s."""
-COMMITS = (8, 28)
+COMMITS = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT)
 """OffsetCommit, TxnOffsetCommit: what a member may send first when it comes back."""
 THROWN_OUT = {"ILLEGAL_GENERATION": 22, "UNKNOWN_MEMBER_ID": 25, "FENCED_MEMBER_EPOCH": 110}
 """What a member is told that comes back to a group which went on without it."""
@@ -68,14 +67,14 @@ def _with_assignment(groups: pa.Table, limits: Limits) -> Any:
     return pc.is_valid(groups["assigned_partitions"])
 
 
-@finder(exchanges=row_filters.of_api(JOIN_GROUP, SYNC_GROUP), groups=_of_event("join", "sync", "leave"))
+@finder(exchanges=row_filters.of_api(ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP), groups=_of_event("join", "sync", "leave"))
 def rejoins(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Members of classic groups that join again and again: each time the whole group stops to rebalance.
 
     Where others set most of the group's rebalances off, by joining or leaving, they are who it is about.
     """
     exchanges = ev.get(tables, "exchanges")
-    joined = (ints(exchanges, "api_key") == JOIN_GROUP) & (ints(exchanges, "error_code", -1) == 0)
+    joined = (ints(exchanges, "api_key") == ApiKey.JOIN_GROUP) & (ints(exchanges, "error_code", -1) == 0)
     rows = np.flatnonzero(joined & (times(exchanges, "request_first_at") != NULL_TIME))
     if len(rows) < REJOINS:
         return []
@@ -288,7 +287,7 @@ def without_partitions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-@finder(groups=_of_event("join", "sync", "leave"), exchanges=row_filters.of_api(SYNC_GROUP))
+@finder(groups=_of_event("join", "sync", "leave"), exchanges=row_filters.of_api(ApiKey.SYNC_GROUP))
 def rebalances(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Rebalances of classic groups: what set each off, and for how long members waited for partitions."""
     found = []
@@ -323,7 +322,7 @@ def _rebalances(tables: ev.Tables) -> dict[str, list[Rebalance]]:
     groups, exchanges = ev.get(tables, "groups"), ev.get(tables, "exchanges")
     classic = ev.equal(groups, "protocol", "classic") & (ints(groups, "error_code", -1) == 0)
     events = groups.take(pa.array(np.flatnonzero(classic & (times(groups, "at") != NULL_TIME))))
-    syncs = exchanges.filter(pa.array(ints(exchanges, "api_key") == SYNC_GROUP))
+    syncs = exchanges.filter(pa.array(ints(exchanges, "api_key") == ApiKey.SYNC_GROUP))
     answered = dict(zip(syncs["exchange_id"].to_pylist(), times(syncs, "response_first_at").tolist(), strict=True))
     by_group: dict[str, list[dict[str, Any]]] = {}
     for row, at in zip(events.select(EVENT_COLUMNS).to_pylist(), times(events, "at").tolist(), strict=True):

@@ -13,8 +13,8 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.transaction_findings import STARTED, started
 from kdissect.analysis.grouping import group, most_first
 from kdissect.arrays.arrow import Flags, ints, span, times
+from kdissect.schema.apikeys import ApiKey
 
-PRODUCE = 0
 MOST_AGAIN = 50
 """Batches that a filter names one by one, the first ones."""
 TINY_RECORDS = 1
@@ -81,7 +81,7 @@ def tiny_batches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 def written_twice(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Batches that a client sent again after it had given them up, and that the broker cannot know for the same."""
     exchanges = ev.get(tables, "exchanges")
-    produced = ints(exchanges, "api_key", -1) == PRODUCE
+    produced = ints(exchanges, "api_key", -1) == ApiKey.PRODUCE
     written = produced & ev.equal(exchanges, "status", "ok")
     late = written & (ints(exchanges, "abandoned", 0) > 0)  # an error that came late says that it was not written
     given_up = late | (produced & ev.equal(exchanges, "status", "unanswered"))

@@ -17,6 +17,7 @@ from kdissect.analysis.findings.network_gaps import GONE_KINDS, GONE_MS, long_on
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
+from kdissect.schema.apikeys import ApiKey
 
 SILENT_MS = 1000.0
 """Silence of a process that is felt: the longest poll of an idle consumer is 500 ms by default."""
@@ -34,7 +35,6 @@ RESENT = 2
 """Copies of an answer: one may be a tail loss probe (RFC 8985)."""
 GONE_CONNECTIONS = 2
 """Connections of a host on which segments were sent again as often: of one alone it may be its own loss."""
-METADATA, FETCH = 3, 1
 ASKED_AGAIN = 3
 """Metadata requests without anything written between them: one follows each retry.backoff.ms up to a second."""
 ASKING_MS = 2000.0
@@ -302,9 +302,9 @@ def _asking(exchanges: pa.Table) -> list[Asking]:
     """Stretches of ASKING_MS and more in which clients that write or fetch asked for nothing but metadata."""
     key, at = ints(exchanges, "api_key"), times(exchanges, "request_first_at")
     groups = group(exchanges, ["client_id"])
-    asked = (key == METADATA) & (ints(exchanges, "error_code", -1) == 0) & (at != NULL_TIME)
-    writes = groups.count(np.isin(key, (row_filters.PRODUCE, row_filters.INIT_PRODUCER_ID))) > 0
-    used = writes | (groups.count(key == FETCH) > 0)
+    asked = (key == ApiKey.METADATA) & (ints(exchanges, "error_code", -1) == 0) & (at != NULL_TIME)
+    writes = groups.count(np.isin(key, (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID))) > 0
+    used = writes | (groups.count(key == ApiKey.FETCH) > 0)
     found = []
     for code in np.flatnonzero((groups.count(asked) >= ASKED_AGAIN) & used).tolist():
         client = groups.keys["client_id"][code].as_py()
@@ -326,7 +326,7 @@ def _asking(exchanges: pa.Table) -> list[Asking]:
     return found
 
 
-@finder(exchanges=(first_and_last_of_clients, row_filters.of_api(METADATA)), connections=EVERY_ROW)
+@finder(exchanges=(first_and_last_of_clients, row_filters.of_api(ApiKey.METADATA)), connections=EVERY_ROW)
 def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers that ask for metadata again and again, are answered without an error, and write nothing meanwhile."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
@@ -349,7 +349,7 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-@finder(exchanges=(first_and_last_of_clients, row_filters.of_api(METADATA)), connections=EVERY_ROW)
+@finder(exchanges=(first_and_last_of_clients, row_filters.of_api(ApiKey.METADATA)), connections=EVERY_ROW)
 def held_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that asked for nothing but metadata after a broker had refused their address or closed a connection of
     theirs. They had no leader to write to or to read from."""

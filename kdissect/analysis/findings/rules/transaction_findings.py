@@ -16,9 +16,10 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, earliest, ints, latest, times
+from kdissect.schema.apikeys import ApiKey
 
 FENCED = {"INVALID_PRODUCER_EPOCH": 47, "TRANSACTION_COORDINATOR_FENCED": 52, "PRODUCER_FENCED": 90}
-END_TXN, INVALID_TXN_STATE = 26, 48
+INVALID_TXN_STATE = 48
 UNSUPPORTED_VERSION = 35
 HELD_BACK_MS = 1000.0
 """How long a last stable offset stands still behind the high watermark: transactions usually commit within a second."""
@@ -35,7 +36,7 @@ NO_TIMEOUT_MS = 2**31 - 1
 
 TIMED_OUT = "epoch"
 """The case of a producer whose epoch the coordinator raised when its transaction timed out."""
-STARTED = row_filters.of_api(row_filters.INIT_PRODUCER_ID)
+STARTED = row_filters.of_api(ApiKey.INIT_PRODUCER_ID)
 """Exchanges that `started` reads."""
 
 
@@ -112,7 +113,7 @@ def late_ends(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Transactions that the coordinator had given up when their producer came to end them: EndTxn is refused as of no
     open transaction where the producer knows no newer epoch."""
     exchanges = ev.get(tables, "exchanges")
-    late = (ints(exchanges, "api_key") == END_TXN) & (ints(exchanges, "error_code", 0) == INVALID_TXN_STATE)
+    late = (ints(exchanges, "api_key") == ApiKey.END_TXN) & (ints(exchanges, "error_code", 0) == INVALID_TXN_STATE)
     if not late.any():
         return []
     groups, at = group(exchanges, ["client_id"]), times(exchanges, "request_first_at")
