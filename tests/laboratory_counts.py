@@ -57,13 +57,13 @@ def _inline(line: Said) -> str:
 
 
 def counts(kind: str, lines: Iterable[Said]) -> str | None:
-    """A kind's counts in words; None if no recording shows it."""
+    """A kind's counts in sentences; None if no recording shows it."""
     lines = list(lines)
     ill = [one for one in lines if one["verdict"] not in QUIET]
     well = [one for one in lines if one["verdict"] in QUIET]
     if not any(kind in one.get(role, ()) for one in lines for role in ABOVE_INFO):
         shown = sum(kind in one.get("info", ()) for one in lines)
-        return f"at info in {shown} of {len(lines)} recordings, never above it." if shown else None
+        return f"It stands at info in {shown} of {len(lines)} recordings, never above it." if shown else None
     parts = []
     causes = Counter(one["cause"] for one in ill if kind in one.get("names", ()))
     if causes:
@@ -72,18 +72,18 @@ def counts(kind: str, lines: Iterable[Said]) -> str | None:
             f"`{cause}` in {causes[cause]} of {of[cause]}"
             for cause in sorted(causes, key=lambda one: (-causes[one], one))
         ]
-        parts.append(f"it names {', '.join(each)} ({' and '.join(_half(kind, ill, causes, half) for half in 'AB')})")
+        parts.append(f"It names {', '.join(each)} ({' and '.join(_half(kind, ill, causes, half) for half in 'AB')})")
     beside = [one for one in ill if kind in one.get("beside", ()) and kind not in one.get("names", ())]
     if beside:
-        parts.append(f"it stands beside a right cause in {len(beside)}{' more' if causes else ''}")
-    for role, what in (("apart", "with another cause at low"), ("wrong", "with a wrong cause above low")):
+        parts.append(f"It adds to a right cause in {len(beside)}{' more' if causes else ''}")
+    for role, what in (("apart", "It has another cause at low"), ("wrong", "It has a wrong cause above low")):
         some = sum(kind in one.get(role, ()) for one in ill)
         parts += [f"{what} in {some} of {len(ill)}"] if some else []
     allowed = Counter(one["cause"] for one in well if kind in one.get("beside", ()))
-    parts += [f"at a low severity in {count} of `{cause}`, where it is true" for cause, count in allowed.items()]
+    parts += [f"It stands at low in {count} of `{cause}`, where it is true" for cause, count in allowed.items()]
     loud = sum(kind in one.get("loud", ()) for one in well)
-    parts.append(f"wrongly above info in {loud} of {len(well)} where nothing is wrong")
-    return "; ".join(parts) + "."
+    parts.append(f"It stands above info in {loud} of {len(well)} where nothing is wrong")
+    return ". ".join(parts) + "."
 
 
 def _half(kind: str, ill: list[Said], causes: Iterable[str], half: str) -> str:

@@ -143,9 +143,9 @@ def test_counts_of_a_kind_are_of_the_recordings_that_have_its_causes(
     assert laboratory_counts.load() == lines
     told = [laboratory_counts.counts(kind, lines.values()) for kind in ("segments_lost", "no_poll", "nothing")]
     assert told == [
-        "it names `loss` in 1 of 2 (1 of 1 in half A and 0 of 1 in half B); it stands beside a right cause in 1 more; "
-        "with another cause at low in 1 of 3; wrongly above info in 0 of 1 where nothing is wrong.",
-        "at info in 1 of 4 recordings, never above it.",
+        "It names `loss` in 1 of 2 (1 of 1 in half A and 0 of 1 in half B). It adds to a right cause in 1 more. "
+        "It has another cause at low in 1 of 3. It stands above info in 0 of 1 where nothing is wrong.",
+        "It stands at info in 1 of 4 recordings, never above it.",
         None,
     ]
     laboratory_counts.store({"x/a": lines["x/b"]})

@@ -68,7 +68,7 @@ def suspects(source: str) -> Iterator[tuple[int, str]]:
             found &= name != "Api" or len(node.args) == 1  # of a declaration; another class is of messages
             found |= name == "isin" and named(node.args[0]) in KEYS and bool(numbers(node.args[-1]))
         if found:
-            yield node.lineno, ast.unparse(node)
+            yield int(getattr(node, "lineno", 0)), ast.unparse(node)
 
 
 @pytest.mark.parametrize("key", ApiKey, ids=lambda key: key.name)

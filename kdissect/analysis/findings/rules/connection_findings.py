@@ -465,10 +465,8 @@ def given_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         rows = exchanges.take(pa.array(np.flatnonzero(left & (groups.code == code))))
         produced = bool((ints(rows, "api_key") == ApiKey.PRODUCE).any())
         names = ev.names(rows["connection_id"])
-        key = ints(rows, "api_key")
-        took = np.where(
-            (key == ApiKey.FETCH) | np.isin(key, WAITING_APIS), 0.0, np.nan_to_num(reals(rows, "latency_ms"))
-        )
+        waits = np.isin(ints(rows, "api_key"), (ApiKey.FETCH, *WAITING_APIS))
+        took = np.where(waits, 0.0, np.nan_to_num(reals(rows, "latency_ms")))
         slow = rows.filter(pa.array(took >= limits.slow_ms))
         cause, share = largest_part(tables, slow) if slow.num_rows else ("client", None)
         values = {
