@@ -216,6 +216,8 @@ class Connections:
     """int64: segments sent again."""
     acks_removed: Flags
     """Whether acknowledgements without bytes were removed from the capture: answers came late, and none was seen."""
+    no_bare_acks: Flags
+    """Whether no acknowledgement without bytes was captured."""
     exchanges: Ints
     problems: Ints
     """int64: rows of `exchanges` and `problems` that name this connection."""

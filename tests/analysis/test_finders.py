@@ -181,6 +181,14 @@ def others() -> Iterator[edges.Rows]:
                       edges.exchange(700, 1.75, api_key=3, api="Metadata"),
                       edges.exchange(801, 1.79, api_key=3, api="Metadata")]
     }  # fmt: skip
+    steady = edges.alone(2.1)
+    about = {"connection_id": f"{0:016x}", "client_id": "a", "api_key": 1, "api": "Fetch", "latency_ms": 1.0}
+    yield steady | {  # the request for metadata lies in the midst of others
+        "exchanges": [*(one | {"request_first_at": edges.START + 40_000, "response_first_at": edges.START + 40_000}
+                        if one["api_key"] == 3 else one for one in steady["exchanges"]),
+                      *(edges.exchange(0, at, exchange_id=f"{0:016x}:{at}", **about) for at in (0.03, 0.05))]
+    }  # fmt: skip
+    yield edges.of_payload(edges.copies())
     yield answered_late(edges.stopped(2.0), 4.9, 8.0)
     yield answered_late(edges.polls_and_stops(3.0), 9.9, 14.0)
     yield answered_late(edges.alone(3.0), 4.9, 9.0)

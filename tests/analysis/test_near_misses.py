@@ -36,14 +36,16 @@ def exchange(n: int, at: float, **more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
-def leaders(refused_for: float, previous: int | None = 1, client_id: str = "c") -> Rows:
+def leaders(
+    refused_for: float, previous: int | None = 1, client_id: str | None = "c", status: str = "error"
+) -> Rows:  # fmt: skip
     refusals = [
         exchange(
             n,
             at,
             api_key=0,
             api="Produce",
-            status="error",
+            status=status,
             error_code=6,
             error="NOT_LEADER_OR_FOLLOWER",
             client_id=client_id,
@@ -172,8 +174,9 @@ def commits_until(
             "connections": [connection(1, 0, ended, client_id="c")]}  # fmt: skip
 
 
-def polls(pause: float, resent: float = 0.0, size: int = 100) -> Rows:
-    """Six fetches of a consumer; after the fifth's answer it pauses. That answer was sent again for `resent` ms."""
+def polls(pause: float, resent: float = 0.0, size: int = 100, begun: bool = True) -> Rows:
+    """Six fetches of a consumer; after the fifth's answer it pauses. That answer was sent again for `resent` ms. Its
+    connection began in the capture, if it had `begun`."""
     at = [0.1 * n for n in range(5)] + [0.41 + pause]
     fetches = [
         {"exchange_id": f"{1:016x}:{n}", "client_id": "c", "requested_at": START + round(when * SECOND),
@@ -181,7 +184,11 @@ def polls(pause: float, resent: float = 0.0, size: int = 100) -> Rows:
          "is_follower": False}
         for n, when in enumerate(at)
     ]  # fmt: skip
-    return {"fetches": fetches, "exchanges": [exchange(4, at[4], api_key=1, api="Fetch", response_resent_ms=resent)]}
+    return {
+        "fetches": fetches,
+        "exchanges": [exchange(4, at[4], api_key=1, api="Fetch", response_resent_ms=resent)],
+        "connections": [{"connection_id": f"{1:016x}", "client_id": "c", "start_seen": begun}],
+    }
 
 
 def polls_and_stops(pause: float, lost: int = 0) -> Rows:
@@ -251,6 +258,29 @@ def snapped(packets: float) -> Rows:
 
 def without_acks(connections: float) -> Rows:
     return {"capture_quality": [{"capture": "c", "measure": "connections_without_acks", "value": connections}]}
+
+
+def of_payload(rows: Rows, bare: int = 0) -> Rows:
+    """The same in a capture that has packets with payload only; so many of its connections have others, too."""
+    connections = [one | {"capture": "c"} for one in rows["connections"]]
+    counts = {"kafka_connections": len(connections), "connections_without_bare_acks": len(connections) - bare}
+    quality = [{"capture": "c", "measure": name, "value": float(value)} for name, value in counts.items()]
+    return rows | {"connections": connections, "capture_quality": quality}
+
+
+def of_one_direction(rows: Rows) -> Rows:
+    """The same in a capture without answers: two requests on each connection."""
+    connections = [one | {"exchanges": 2} for one in rows["connections"]]
+    lonely = [
+        exchange(n, 0.0, exchange_id=f"{one['connection_id']}:{n}", connection_id=one["connection_id"],
+                 status="one_way", response_first_at=None)
+        for one in connections for n in range(2)
+    ]  # fmt: skip
+    ids = {one["exchange_id"] for one in lonely}
+    more = [one | {"status": "one_way"} for one in rows["exchanges"] if one["exchange_id"] not in ids]
+    alike = [next((one | other for other in rows["exchanges"] if other["exchange_id"] == one["exchange_id"]), one)
+             | {"status": "one_way"} for one in lonely]  # fmt: skip
+    return rows | {"connections": connections, "exchanges": [*alike, *more]}
 
 
 def followers(waited: float) -> Rows:
@@ -362,17 +392,30 @@ def standing(*begins: float, replication: float | None = 0.0, **more: Any) -> Ro
     return {"exchanges": exchanges, "produces": produces}
 
 
+def unmeasured(rows: Rows) -> Rows:
+    """The same, and no acknowledgement separates the network from the broker."""
+    connections = [connection(n, -1.0, 20.0) for n in (1, 2)]
+    changed = [one | {"network_ms": None, "network_kind": None} for one in rows["exchanges"]]
+    return rows | {"exchanges": changed, "connections": connections}
+
+
 def started_again(rows: Rows) -> Rows:
     """The same, and every connection of the two clients ends before the pause."""
     ends = [one | {"ended_at": START + 5 * SECOND} if one["client_id"] != "x" else one for one in rows["connections"]]
     return rows | {"connections": ends}
 
 
-def alone(pause: float, copies: int = 0, resumed: int = 50, rhythm: float = 0.1, closed: bool = False) -> Rows:
-    """A consumer that fetches each `rhythm` seconds, pauses after 5 s, and fetches `resumed` times more."""
+def alone(
+    pause: float, copies: int = 0, resumed: int = 50, rhythm: float = 0.1, closed: bool = False, metadata: bool = True
+) -> Rows:  # fmt: skip
+    """A consumer that asks for metadata, fetches each `rhythm` seconds, pauses after 5 s, and fetches `resumed` times
+    more."""
     rows = stopped(pause, rhythm=rhythm)
     rows["exchanges"] = [one for one in rows["exchanges"] if one["client_id"] in ("a", "x")]
     mine = [one for one in rows["exchanges"] if one["client_id"] == "a"]
+    if metadata:
+        asked = exchange(900, 0.0, exchange_id=f"{0:016x}:900", connection_id=f"{0:016x}", client_id="a", api_key=3)
+        rows["exchanges"].append(asked | {"api": "Metadata"})
     mine = mine[: len(mine) - 50 + resumed]
     rows["fetches"] = [
         {"exchange_id": one["exchange_id"], "client_id": "a", "is_follower": False, "record_bytes": 0,
@@ -401,8 +444,23 @@ def quiet(
                  api="Produce", latency_ms=1.0)
         for k, when in enumerate(at)
     ]  # fmt: skip
+    asked = [one | {"request_first_at": mine[0]["request_first_at"], "response_first_at": mine[0]["request_first_at"]}
+             for one in rows["exchanges"] if one["api_key"] == 3]  # fmt: skip
     other = [one for one in rows["exchanges"] if one["client_id"] == "x"]
-    return rows | {"exchanges": [*mine, *other], "fetches": []}
+    return rows | {"exchanges": [*asked, *mine, *other], "fetches": []}
+
+
+def beside_one_that_waits(rows: Rows) -> Rows:
+    """The same, and the other client pauses at the same time, behind a request without an answer."""
+    asked = START + 5 * SECOND
+    other = [one for one in rows["exchanges"] if one["client_id"] == "x" and one["request_first_at"] < asked]
+    last = max(one["request_first_at"] for one in other)
+    more = [
+        exchange(800 + k, 7.1 + k / 10, exchange_id=f"{2:016x}:{800 + k}", connection_id=f"{2:016x}", client_id="x")
+        for k in range(5)
+    ]
+    missing = [one | {"response_first_at": None} if one["request_first_at"] == last else one for one in other]
+    return rows | {"exchanges": [one for one in rows["exchanges"] if one["client_id"] == "a"] + missing + more}
 
 
 def stopping(
@@ -439,6 +497,11 @@ def stopping(
     if refused:
         connect("a", 2, 6.0, 6.0, "rst", None)
     return {"exchanges": exchanges, "connections": connections}
+
+
+def nameless(rows: Rows) -> Rows:
+    """The same, and the capture has no client's id."""
+    return {name: [one | {"client_id": None} for one in some] for name, some in rows.items()}
 
 
 def asking(count: int, apart: float, api_key: int = 3, ended: float | None = None) -> Rows:
@@ -739,6 +802,8 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("short_connections", "low", brief_connections,
      [lambda: brief_connections(19), lambda: brief_connections(refused=10)]),
     ("leader_moved", "info", lambda: leaders(0.9, client_id="ReplicaFetcherThread-0-1"), []),
+    ("stale_leader", "low", lambda: leaders(0.9, client_id=None), []),
+    ("stale_leader", "info", lambda: leaders(0.9, client_id=None, status="partial"), []),
     ("slow_followers", "info", lambda: followers(1000.0), [lambda: followers(999.0)]),
     ("slow_followers", "medium", lambda: followers(10_000.0), []),
     ("commit_per_record", "low", lambda: commits(100, 4.9, 1),
@@ -801,7 +866,8 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
       lambda: longer_way_to_clients(api_key=0), lambda: longer_way_to_clients(ahead=True)]),
     ("segments_lost", "low", copies,
      [lambda: copies(9), lambda: copies(packets=501), lambda: copies(size=15), lambda: copies(20, connections=1),
-      lambda: copies(closed=200.0), lambda: copies(broker_ip="10.0.0.1")]),
+      lambda: copies(closed=200.0), lambda: copies(broker_ip="10.0.0.1"), lambda: of_payload(copies()),
+      lambda: of_one_direction(copies())]),
     ("segments_lost", "low", lambda: resent(5, 199.0),
      [lambda: resent(4, 250.0), lambda: resent(5, 0.0), lambda: resent(5, 300.0, 501)]),
     ("segments_lost", "medium", lambda: resent(5, 200.0), []),
@@ -813,6 +879,7 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("client_paused", "info", lambda: polls(1.1),
      [lambda: polls(0.99), lambda: polls(1.1, 101.0), lambda: polls(1.1, size=0)]),
     ("client_paused", "medium", lambda: polls(3.0), []),
+    ("client_paused", "info", lambda: polls(3.0, begun=False), []),
     ("client_paused", "low", lambda: polls_and_stops(2.0), []),
     ("client_paused", "info", lambda: polls_and_stops(1.9), []),
     ("client_paused", "info", lambda: polls_and_stops(2.0, lost=3), []),
@@ -823,16 +890,18 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("clients_paused_together", "medium", lambda: stopped(1.1, others=False), []),
     ("consumer_silent", "medium", lambda: alone(2.1),
      [lambda: alone(1.8), lambda: alone(2.1, copies=4), lambda: alone(2.1, resumed=4), lambda: alone(2.1, rhythm=0.3),
-      lambda: alone(2.1, closed=True)]),
+      lambda: alone(2.1, closed=True), lambda: alone(2.1, metadata=False)]),
     ("consumer_silent", "medium", lambda: alone(2.1, copies=3), []),
     ("producer_silent", "low", lambda: quiet(2.1, 20),
      [lambda: quiet(1.9), lambda: quiet(2.1, 19), lambda: quiet(2.1, after=4), lambda: quiet(2.1, copies=4),
-      lambda: quiet(2.1, closed=True), lambda: quiet(4.5, others=0.5), lambda: quiet(2.1, rhythm=0.27)]),
+      lambda: quiet(2.1, closed=True), lambda: quiet(4.5, others=0.5), lambda: quiet(2.1, rhythm=0.27),
+      lambda: quiet(2.1, metadata=False), lambda: beside_one_that_waits(quiet(2.1))]),
     ("producer_silent", "low", lambda: quiet(4.5, others=0.39), []),
     ("broker_stopped", "medium", stopping,
      [lambda: stopping("a"), lambda: stopping("aa"), lambda: stopping(apart=0.3), lambda: stopping(back=1.9),
       lambda: stopping(elsewhere=5.5), lambda: stopping(stay=1), lambda: stopping(refused=True),
-      lambda: stopping(asked=-56.0), lambda: stopping(closers=("broker", "client"))]),
+      lambda: stopping(asked=-56.0), lambda: stopping(closers=("broker", "client")),
+      lambda: nameless(stopping())]),
     ("broker_stopped", "medium", lambda: stopping(back=2.1), []),
     ("network_silent", "high", lambda: stopped(1.5, lost=4), [lambda: stopped(1.5, lost=3)]),
     ("network_silent", "high", lambda: unheard(3),
@@ -842,7 +911,8 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("network_silent", "medium", lambda: unanswered(1000.0, connections=1), []),
     ("metadata_in_vain", "medium", lambda: asking(4, 0.7),
      [lambda: asking(3, 0.9), lambda: asking(2, 1.4), lambda: asking(3, 1.6), lambda: asking(4, 0.7, api_key=0),
-      lambda: asking(4, 0.7, ended=2.0)]),
+      lambda: asking(4, 0.7, ended=2.0), lambda: of_payload(asking(4, 0.7))]),
+    ("metadata_in_vain", "medium", lambda: of_payload(asking(4, 0.7), bare=1), []),
     ("no_leader", "medium", without_leader,
      [lambda: without_leader(refused=None), lambda: without_leader(refused=None, other=0.5),
       lambda: without_leader(refused=9.0), lambda: without_leader(2, 1.4), lambda: without_leader(3, 1.6),
@@ -861,6 +931,7 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
       lambda: reset_connections(trip=None)]),
     ("member_left", "medium", lambda: left(3.0), [lambda: left(2.9)]),
     ("broker_stalled", "high", lambda: standing(0.0), [lambda: standing(0.0, api_key=1, api="Fetch")]),
+    ("broker_stalled", "info", lambda: unmeasured(standing(0.0)), []),
     ("slow_requests", "info", lambda: behind_a_quota(1100.0), [lambda: behind_a_quota(1300.0)]),
     ("slow_requests", "medium", lambda: late_answer("ok"), []),
     ("slow_requests", "info", lambda: late_answer("partial"), []),
@@ -870,7 +941,9 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("window_closed", "medium", lambda: closed_window(1000.0, None), [lambda: closed_window(999.0, None)]),
     ("window_closed", "medium", lambda: closed_window(1000.0, 2000.0, "request", throttle=1.0), []),
     ("network_stall", "medium", lambda: closed_window(999.0, 1000.0, resent=1),
-     [lambda: closed_window(1000.0, 1000.0, resent=1), lambda: closed_window(999.0, 1000.0)]),
+     [lambda: closed_window(1000.0, 1000.0, resent=1), lambda: closed_window(999.0, 1000.0),
+      lambda: of_payload(closed_window(999.0, 1000.0, resent=1)),
+      lambda: of_one_direction(closed_window(999.0, 1000.0, resent=1))]),
     ("connections_refused", "low", lambda: refused_port(1, 7.0), [lambda: refused_port(2, 7.1)]),
     ("connections_refused", "medium", lambda: refused_port(3, 7.1),
      [lambda: refused_port(3, 7.1, ip="10.0.0.2"), lambda: refused_port(3, 7.0, client="broker-1-fetcher-0")]),
@@ -1054,6 +1127,31 @@ def test_a_fetch_that_another_broker_answered_late_in_a_gap_is_not_that_brokers(
     assert not told(late_in_a_gap((6.2, 5000.0), (5.9, 4700.0)), "slow_fetches")
     assert told(late_in_a_gap((6.2, 5000.0), (3.0, 0.0)), "slow_fetches")
     assert told(late_in_a_gap((6.2, 5000.0), gap_ms=2500.0), "slow_fetches")
+
+
+@pytest.mark.parametrize(("taken", "known"), [
+    ({"network_ms": 5000.0, "network_kind": "bound"}, False),
+    ({"network_ms": None, "network_kind": None, "broker_ms": 5000.0}, False),
+    ({"network_ms": None, "network_kind": None, "broker_ms": 5000.0, "agreed_ms": 4500.0}, True),
+    ({"network_ms": None, "network_kind": None, "broker_ms": 5000.0, "throttled_ms": 4500.0}, True),
+    ({"network_ms": None, "network_kind": None, "broker_ms": 5000.0, "replication_ms": 4500.0}, True),
+    ({"network_ms": 5000.0, "network_kind": "handshake"}, True),
+])  # fmt: skip
+def test_a_fetch_is_late_for_its_broker_only_where_the_network_is_known(taken: dict[str, Any], known: bool) -> None:
+    """Where the network may have been gone, a late answer may have been lost on its way."""
+    rows = late_in_a_gap((6.2, 5000.0))
+    rows["exchanges"] = [one | taken for one in rows["exchanges"]]
+    assert bool(told(rows, "slow_fetches")) == known
+
+
+def test_why_a_producer_was_fenced_is_asked_where_its_registration_is_known() -> None:
+    """Another instance may have taken its transactional id, or its transaction may have timed out."""
+    fenced = exchange(1, 1.0, api_key=0, api="Produce", status="error", error_code=47)
+    assert told({"exchanges": [fenced]}, "producer_fenced") == ["info"]
+    begun = exchange(0, 0.0, api_key=22, api="InitProducerId")
+    own = {"exchange_id": begun["exchange_id"], "transactional_id": "t", "transaction_timeout_ms": 60_000,
+           "producer_id": 7, "producer_epoch": 0}  # fmt: skip
+    assert told({"exchanges": [begun, fenced], "producer_ids": [own]}, "producer_fenced") == ["high"]
 
 
 def test_a_move_heads_the_errors_that_follow_from_it() -> None:

@@ -124,6 +124,7 @@ def connections(*rows: dict[str, Any], **more: Any) -> Connections:
         "rtt_kind": ints("rtt_kind", -1, np.int8),
         "lost_segments": ints("lost_segments", 0),
         "acks_removed": ints("acks_removed", False, np.bool_),
+        "no_bare_acks": ints("no_bare_acks", False, np.bool_),
     }
     return Connections(**(fields | more))
 

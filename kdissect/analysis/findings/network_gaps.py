@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,8 @@ GONE_MS = 1000.0
 """Time without any acknowledgement from a host: retransmission timers start at 200 ms."""
 GONE_KINDS = ("silence", "resent")
 """Values of `network_kind` for time in which sent bytes were not acknowledged, or were sent again."""
+BOUND = "bound"
+"""The `network_kind` of time of which the network had that much at most."""
 EXPLAINED = 0.5
 """Share of a wait for which the network was gone, to be its reason."""
 
@@ -45,20 +48,53 @@ def long_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
     return pc.greater_equal(exchanges["network_ms"], GONE_MS)
 
 
+def maybe_long_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges whose network took GONE_MS and more, or may have: the rows that `possible_gaps` reads."""
+    unknown = pc.and_(pc.is_null(exchanges["network_ms"]), pc.greater_equal(exchanges["broker_ms"], GONE_MS))
+    return pc.or_kleene(long_on_the_way(exchanges, limits), unknown)
+
+
 def network_gaps(exchanges: pa.Table, connections: pa.Table) -> list[NetworkGap]:
     """The gaps of each pair of hosts, by time."""
     lost = np.nan_to_num(reals(exchanges, "network_ms"))
-    flags: Flags = np.zeros(exchanges.num_rows, np.bool_)
-    for kind in GONE_KINDS:
-        flags |= ev.equal(exchanges, "network_kind", kind)
-    rows = exchanges.take(pa.array(np.flatnonzero(flags & (lost >= GONE_MS))))
-    if not rows.num_rows:
+    return _gaps(exchanges, connections, _of_kinds(exchanges, *GONE_KINDS) & (lost >= GONE_MS), lost)
+
+
+def possible_gaps(exchanges: pa.Table, connections: pa.Table) -> list[NetworkGap]:
+    """The gaps of each pair of hosts, and what may be some, by time.
+
+    Where no acknowledgement separates the network from the broker (`network_kind` null), the network may have had all
+    of a wait but for what the request had agreed to, a quota and followers took. Where it is a bound, it may have had
+    that much.
+    """
+    network = reals(exchanges, "network_ms")
+    unknown = np.isnan(network)
+    waited = np.where(unknown, np.nan_to_num(reals(exchanges, "broker_ms")), network)
+    lost = waited.copy()
+    for part in ("agreed_ms", "throttled_ms", "replication_ms"):
+        lost -= np.where(unknown, np.nan_to_num(reals(exchanges, part)), 0.0)
+    flags = (unknown | _of_kinds(exchanges, *GONE_KINDS, BOUND)) & (lost >= GONE_MS)
+    return _gaps(exchanges, connections, flags, waited)
+
+
+def _of_kinds(exchanges: pa.Table, *kinds: str) -> Flags:
+    flags: Flags = pc.is_in(exchanges["network_kind"].cast(pa.string()), pa.array(kinds)).to_numpy()
+    return flags
+
+
+def _gaps(
+    exchanges: pa.Table, connections: pa.Table, flags: Flags, waited: npt.NDArray[np.float64]
+) -> list[NetworkGap]:
+    """The gaps that exchanges show which are so flagged, and waited for so many milliseconds; [exchanges]."""
+    chosen = np.flatnonzero(flags)
+    if not len(chosen):
         return []
-    owner = ev.owners(rows, connections)
-    rows = rows.filter(pa.array(owner >= 0))
-    ends = connections.select(["client_ip", "broker_ip"]).take(pa.array(owner[owner >= 0]))
+    owner = ev.owners(exchanges.take(pa.array(chosen)), connections)
+    chosen, owner = chosen[owner >= 0], owner[owner >= 0]
+    rows = exchanges.take(pa.array(chosen))
+    ends = connections.select(["client_ip", "broker_ip"]).take(pa.array(owner))
     begun = times(rows, "request_first_at")
-    until = begun + (np.nan_to_num(reals(rows, "network_ms")) * MILLI).astype(np.int64)
+    until = begun + (waited[chosen] * MILLI).astype(np.int64)
     groups = group(ends, ["client_ip", "broker_ip"])
     found = []
     for code in range(len(groups)):

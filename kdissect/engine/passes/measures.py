@@ -55,6 +55,7 @@ def connection_measures(name: str, table: Connections, mine: npt.NDArray[np.bool
     yield Quality(name, None, "kafka_connections", float(kafka.sum()))
     yield Quality(name, None, "connections_without_start", float((kafka & ~table.start_seen).sum()))
     yield Quality(name, None, "connections_without_acks", float((kafka & table.acks_removed).sum()))
+    yield Quality(name, None, "connections_without_bare_acks", float((kafka & table.no_bare_acks).sum()))
     yield Quality(name, None, "missing_bytes", float(table.missing_bytes[kafka].sum()))
     yield Quality(name, None, "retransmitted_bytes", float(table.retransmitted_bytes[kafka].sum()))
     yield Quality(name, None, "duplicated_packets", float(table.duplicated_packets[mine].sum()))

@@ -41,7 +41,7 @@ _EMPTY: dict[str, type] = {
     "packets": np.uint32, "bytes": np.int64, "retransmitted_bytes": np.int64, "duplicated_packets": np.int32,
     "out_of_order_packets": np.int32, "missing_bytes": np.int64, "zero_window_ns": np.int64, "rtt_ns": np.int64,
     "rtt_min_ns": np.int64, "rtt_max_ns": np.int64, "client_rtt_ns": np.int64, "rtt_kind": np.int8,
-    "lost_segments": np.int32, "acks_removed": np.bool_,
+    "lost_segments": np.int32, "acks_removed": np.bool_, "no_bare_acks": np.bool_,
     "exchanges": np.int32, "problems": np.int32,
 }  # fmt: skip
 """What stays of a finished connection: the only state that grows with what was read. Zeros are not written, so that a
@@ -331,7 +331,9 @@ class Ledger:
         still = np.where(since != NULL, np.maximum(rows["last"][:, None] - since, 0), 0).sum(axis=1)
         write(room["zero_window_ns"], number, total("zero_total") + still)
         write(room["lost_segments"], number, total("lost_segments"))
-        write(room["acks_removed"], number, (both["late"].max(axis=1) >= REMOVED) & (total("bares") == 0))
+        bareless = total("bares") == 0
+        write(room["no_bare_acks"], number, bareless)
+        write(room["acks_removed"], number, (both["late"].max(axis=1) >= REMOVED) & bareless)
         for name, figure in _round_trips(rows).items():
             write(room[name], number, figure)
         protocol = np.full(len(rows), -1, np.int32)

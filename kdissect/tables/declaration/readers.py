@@ -132,9 +132,9 @@ FINDINGS = reader(
     "max_bytes max_wait_ms isolation_level is_follower is_raft replica_id partitions_with_error",
     fetch_partitions="exchange_id topic partition record_bytes partition_max_bytes last_stable_offset high_watermark "
     "error_code lag",
-    connections="connection_id client_ip client_port client_id broker tls start_seen is_kafka end_reason closed_by "
-    "exchanges started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms rtt_min_ms "
-    "client_rtt_ms rtt_kind protocol packets lost_segments missing_bytes",
+    connections="connection_id capture client_ip client_port client_id broker tls start_seen is_kafka end_reason "
+    "closed_by exchanges started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms "
+    "rtt_min_ms client_rtt_ms rtt_kind protocol packets lost_segments missing_bytes",
     producers="exchange_id sent_at topic topic_id partition producer_id base_sequence last_sequence sequence",
     producer_ids="exchange_id transactional_id transaction_timeout_ms producer_id producer_epoch",
     groups="exchange_id at group_id member_id client_id protocol generation event reason error_code "
@@ -148,7 +148,7 @@ FINDINGS = reader(
     produces="exchange_id connection_id broker client_id acks requested_at response_first_at latency_ms broker_ms "
     "replication_ms waited_for",
     share_sessions="session_key broker group_id member_id opened_at closed_at refused redelivered lock_ms",
-    capture_quality="measure value",
+    capture_quality="capture measure value",
     topics="topic_id topic partitions source",
     deliveries="fetch_exchange_id topic topic_id partition base_offset last_offset records group_id client_id "
     "is_follower broker isolation_level producer_client_id created_at produced_at delivered_at buffered_ms delivery_ms "

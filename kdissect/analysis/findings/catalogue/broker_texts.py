@@ -26,7 +26,8 @@ KINDS = {
             "A broker answered nothing for 1 s or more while requests on two connections or more were due. A Fetch "
             "is due when its max_wait_ms is over, one without it in the capture never. All of them were "
             "answered within 200 ms of the end. APIs that wait by design do not count, nor does a silence in which the "
-            "network to all who waited was gone. "
+            "network to all who waited was gone. Info where it may have been, and neither the broker's own fetches nor "
+            "acknowledgements tell. "
             "Commits wait for followers, and Produce requests with acks=all, unless followers are known to have had "
             "less than half of their time. A broker for which they alone waited is left out where another one stood "
             "still, and told together with another of which no more is known. Silences of one broker that follow each "
@@ -66,9 +67,9 @@ KINDS = {
     "broker_stopped": Kind(
         cause="broker",
         rule=(
-            "All connections to a broker's port, of two clients or more, ended within 200 ms, none of them closed by "
-            "its client first. One of them had been used within a minute. Each of the clients sent requests to "
-            "another port a second later and more, and no one was served at this port for 2 s or more."
+            "All connections to a broker's port, of two clients or more whose ids are known, ended within 200 ms, none "
+            "of them closed by its client first. One of them had been used within a minute. Each of the clients sent "
+            "requests to another port a second later and more, and no one was served at this port for 2 s or more."
         ),
         headline="broker {brokers:list} went away[ for {away:ms}]",
         sentence=(
@@ -128,6 +129,7 @@ KINDS = {
         rule=(
             "Fetches that took `--slow` (1 s) or more beyond the wait that they agreed to. Those that waited while the "
             "network from the client's host was gone are left to `network_silent`, to whichever broker it was gone. "
+            "Nothing is said of those that waited while it may have been gone. "
             "Those that waited while the broker answered nothing, for a reason that is not known, have no known cause "
             "either. Time in which several overlap counts once. Medium from 10 s on, or from 2 s on where that is a "
             "fifth of the time that the client (the broker) is in the capture."

@@ -11,7 +11,9 @@ KINDS = {
             "A consumer sent 20 fetches or more and then nothing at all, on any connection, for 2 s or more; 5 "
             "fetches or more followed. No answer was due to it. Its other waits between two fetches are an eighth "
             "of that at most. Its connections stayed open, and they have fewer copies of segments than "
-            "retransmission timers would have sent. No other client was silent for most of that time."
+            "retransmission timers would have sent. No other client was silent for most of that time, or may have been "
+            "behind an answer that is missing. Not where the capture lacks other connections of the client: it has the "
+            "beginning of one, and no Metadata request."
         ),
         headline="client {client} asked for nothing for {lasted:ms}",
         sentence=(
@@ -24,8 +26,8 @@ KINDS = {
             "application did between two polls."
         ),
         needs=(
-            "`exchanges` (client_id, request_first_at, response_first_at), `fetches` (requested_at), `connections` "
-            "(lost_segments, retransmitted_bytes)"
+            "`exchanges` (client_id, api_key, request_first_at, response_first_at), `fetches` (requested_at), "
+            "`connections` (lost_segments, retransmitted_bytes, start_seen)"
         ),
         cannot_tell=(
             "a process that stood still from an application that did not poll. `producer_silent` reports producers."
@@ -39,8 +41,8 @@ KINDS = {
         rule=(
             "A consumer got records and had no Fetch open at any broker for 1 s or more. It was not throttled, did "
             "not join its group, and did not wait for an answer that had to be sent again. Medium when that is "
-            "half of at least 3 s. Low when the client sent nothing else either for 2 s, and that is rare for it. "
-            "Else info."
+            "half of at least 3 s; where the client was met in its middle, half of that and of the longest pause. Low "
+            "when the client sent nothing else either for 2 s, and that is rare for it. Else info."
         ),
         headline="{client:who} asked for no more records for {longest:ms}",
         sentence=(
@@ -52,7 +54,8 @@ KINDS = {
             "instances help."
         ),
         needs=(
-            "`fetches` (requested_at, response_first_at, record_bytes, throttle_ms), `exchanges` (response_resent_ms)"
+            "`fetches` (requested_at, response_first_at, record_bytes, throttle_ms), `exchanges` "
+            "(response_resent_ms), `connections` (start_seen)"
         ),
         cannot_tell=(
             "whether the application worked, slept or was suspended. Consumers that never asked again do not count."

@@ -31,7 +31,10 @@ KINDS = {
     ),
     "stale_leader": Kind(
         cause="unknown",
-        rule=("NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. Info where only brokers got it."),
+        rule=(
+            "NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. Info where only brokers got it, and "
+            "requests whose client id was cut off."
+        ),
         headline=HEADLINE,
         sentence=SENTENCE,
         parts=PARTS,

@@ -53,8 +53,9 @@ KINDS = {
         rule=(
             "A message took 200 ms or more from its first to its last byte on a connection with retransmissions. The "
             "network is the cause where half as many segments were sent again as TCP's timers send in so long, or "
-            "more; else it is unknown. Not where a closed receive window explains it (`window_closed`). Medium from "
-            "1 s in all on."
+            "more; else it is unknown. Not where a closed receive window explains it (`window_closed`), or may explain "
+            "it: the capture lacks acknowledgements that carry no bytes, or the connection's other direction. Medium "
+            "from 1 s in all on."
         ),
         headline={
             "lost": (
@@ -81,8 +82,8 @@ KINDS = {
         },
         advice="Look for loss on the way: captures of both ends, given together, tell where.",
         needs=(
-            "`exchanges` (request_transfer_ms, response_transfer_ms), `connections` (lost_segments, "
-            "retransmitted_bytes, zero_window_ms)"
+            "`exchanges` (request_transfer_ms, response_transfer_ms, status), `connections` (lost_segments, "
+            "retransmitted_bytes, zero_window_ms), `capture_quality` (connections_without_bare_acks)"
         ),
         cannot_tell="where on the way packets were lost.",
         example="stories/lossy_2_client",
@@ -262,7 +263,8 @@ KINDS = {
             "Five or more messages between a client and a broker, 1 % of their exchanges at least, waited for "
             "segments that were sent again and were needed. Medium from 1 s in all on. Where no exchange shows that, "
             "as at the broker's end, segments that were sent again between two hosts are low: 20 or more, 2 % of their "
-            "packets at least, on two connections or more. Probes and segments into a closed window do not count."
+            "packets at least, on two connections or more. Probes and segments into a closed window do not count. Nor "
+            "do connections whose acknowledgements without bytes, or whose other direction, the capture lacks."
         ),
         headline={
             "messages": "the network lost segments between client {client} and broker {broker}",
@@ -284,8 +286,8 @@ KINDS = {
             "Look for what drops packets between the two: queues, duplex or offload settings, a full conntrack table."
         ),
         needs=(
-            "`exchanges` (request_resent_ms, response_resent_ms), `connections` (lost_segments, packets, exchanges, "
-            "retransmitted_bytes, zero_window_ms)"
+            "`exchanges` (request_resent_ms, response_resent_ms, status), `connections` (lost_segments, packets, "
+            "exchanges, retransmitted_bytes, zero_window_ms), `capture_quality` (connections_without_bare_acks)"
         ),
         cannot_tell=(
             "where they were lost. Segments that were sent again needlessly count among the segments only. At the "

@@ -12,7 +12,9 @@ KINDS = {
             "for 2 s or more, and 5 requests or more followed. It never fetched, and no answer was due to it. "
             "Its other waits between two requests are an eighth of that at most, and the longest is four times their "
             "median at most (or 200 ms). Its connections stayed open, with fewer copies of segments than "
-            "retransmission timers would have sent. No other client was silent for most of that time."
+            "retransmission timers would have sent. No other client was silent for most of that time, or may have been "
+            "behind an answer that is missing. Not where the capture lacks other connections of the client: it has the "
+            "beginning of one, and no Metadata request."
         ),
         headline="client {client} wrote nothing for {lasted:ms}",
         sentence=(
@@ -26,7 +28,7 @@ KINDS = {
         ),
         needs=(
             "`exchanges` (client_id, api_key, request_first_at, response_first_at), `fetches` (client_id), "
-            "`connections` (lost_segments, retransmitted_bytes, started_at, ended_at)"
+            "`connections` (lost_segments, retransmitted_bytes, start_seen, started_at, ended_at)"
         ),
         cannot_tell=(
             "a process that stood still from an application that had nothing to write. A producer that writes now "
@@ -41,7 +43,8 @@ KINDS = {
         rule=(
             "A producer that sent three Metadata requests or more over 2 s or more, at most 1.5 s apart, all "
             "answered without an error, and nothing else meanwhile. Not while a connection of its address ended: "
-            "then it looks for a leader."
+            "then it looks for a leader. Nor in a capture without acknowledgements that carry no bytes: it lacks "
+            "refusals and ends of connections, too."
         ),
         headline="client {client} asked for metadata {count:times} and wrote nothing meanwhile",
         sentence=(
@@ -52,7 +55,10 @@ KINDS = {
         advice=(
             "Compare the topic and partition that the producer writes to with the topic's partitions (kafka-topics)."
         ),
-        needs=("`exchanges` (api_key, error_code, request_first_at), `connections` (client_ip, end_reason, ended_at)"),
+        needs=(
+            "`exchanges` (api_key, error_code, request_first_at), `connections` (client_ip, end_reason, ended_at), "
+            "`capture_quality` (connections_without_bare_acks)"
+        ),
         cannot_tell="which partition it wanted.",
         example="stories/bad_partition",
         settled_at=CLIENT,
@@ -153,7 +159,10 @@ KINDS = {
     ),
     "producer_fenced": Kind(
         cause="client",
-        rule="Answers with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or TRANSACTION_COORDINATOR_FENCED.",
+        rule=(
+            "Answers with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or TRANSACTION_COORDINATOR_FENCED. Info where the "
+            "capture lacks the client's own InitProducerId: its transaction may as well have timed out."
+        ),
         headline={
             "many": "{clients:#client} were fenced: they used outdated producer epochs",
             "unknown": "{client:who} was fenced: it used an outdated producer epoch[ ({transaction})]",

@@ -16,7 +16,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.client_ways import copies_in, with_copies
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.findings.network_gaps import explained_by_gaps, network_gaps
+from kdissect.analysis.findings.network_gaps import explained_by_gaps, network_gaps, possible_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.findings.rules.broker_findings import WAITING_APIS, acks_of
 from kdissect.analysis.findings.rules.reset_findings import split_strokes
@@ -94,6 +94,8 @@ class Stall(NamedTuple):
     end: int
     rows: Int64s
     """Exchanges that waited."""
+    sure: bool = True
+    """The network to all who waited is known to have been there. False: it may have been gone."""
 
 
 def stalls(tables: ev.Tables) -> list[Stall]:
@@ -152,10 +154,11 @@ def _first_and_last_answers(exchanges: pa.Table, limits: Limits) -> Any:
 def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers that stood still: nobody got an answer. Whether the process did, its own fetches tell.
 
-    A silence while the network to all who waited was gone is told as that (`network_silent`).
+    A silence while the network to all who waited was gone is told as that (`network_silent`). Where it may have been
+    gone, and nothing else tells, the silence is information.
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
-    gaps = network_gaps(exchanges, connections)
+    gaps, maybe = network_gaps(exchanges, connections), possible_gaps(exchanges, connections)
     shares = TimeShares({"exchanges": exchanges, "fetches": ev.get(tables, "fetches")})
     own: list[Stall] = []
     waiting: list[Stall] = []
@@ -167,6 +170,7 @@ def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         begin, end = (np.full(rows.num_rows, at, np.int64) for at in (one.begin, one.end))
         if explained_by_gaps(gaps, rows, connections, begin, end).all():
             continue
+        one = one._replace(sure=not explained_by_gaps(maybe, rows, connections, begin, end).all())
         (waiting if _may_wait_for_followers(tables, rows).all() else own).append(one)
     found = []
     for some in _in_a_row(own):
@@ -243,9 +247,10 @@ def _report_stalls(
         "stalls": len(stalls), "longest": max(one.end - one.begin for one in stalls) / MILLI,
     }  # fmt: skip
     known = not alone or values["silent"] or values["acknowledged"]
+    measured = any(one.sure for one in stalls) or any(values[which] for which in ("silent", "fetching", "acknowledged"))
     return ev.finding(
-        tables, "broker_stalled", ev.HIGH, "exchanges", condition, values, broker=broker if alone else None,
-        first_at=begin, last_at=end, cause="broker" if known else "unknown",
+        tables, "broker_stalled", ev.HIGH if measured else ev.INFO, "exchanges", condition, values,
+        broker=broker if alone else None, first_at=begin, last_at=end, cause="broker" if known else "unknown",
         case="once" if len(stalls) == 1 else "again",
     )  # fmt: skip
 
@@ -277,7 +282,7 @@ def _brokers_that_answered(exchanges: pa.Table, stall: Stall) -> list[str]:
     return sorted(names - {stall.broker})
 
 
-@finder(exchanges=OF_SILENCES, fetches=EVERY_ROW, connections=EVERY_ROW)
+@finder(exchanges=(*OF_SILENCES, row_filters.of_api(ApiKey.METADATA)), fetches=EVERY_ROW, connections=EVERY_ROW)
 def silent_alone(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Consumers and producers that worked steadily, then sent nothing on any connection, and went on, each alone.
 
@@ -286,14 +291,16 @@ def silent_alone(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """
     exchanges = ev.get(tables, "exchanges")
     every = silences(exchanges)
-    alone = [one for one in every if one.end - one.begin >= STOPPED_MS * MILLI and not _in_company(one, every)]
+    alone = [
+        one for one in every if one.sure and one.end - one.begin >= STOPPED_MS * MILLI and not _in_company(one, every)
+    ]
     if not alone:
         return []
     fetches, connections = ev.get(tables, "fetches"), ev.get(tables, "connections")
     found = []
     for one in alone:
         reads = _reads_steadily(fetches, one)
-        if not (reads or _writes_steadily(exchanges, fetches, one)):
+        if not (reads or _writes_steadily(exchanges, fetches, one)) or _used_others(exchanges, connections, one.client):
             continue
         if not _stayed(connections, one) or _sent_again(connections, one):
             continue
@@ -309,7 +316,8 @@ def silent_alone(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 
 def _in_company(silence: Silence, every: list[Silence]) -> bool:
-    """Whether another client was silent for much the same time: then the reason may be a common one."""
+    """Whether another client was, or may have been, silent for much the same time: then the reason may be a common
+    one."""
     return any(other.client != silence.client and _overlap(silence, other) for other in every)
 
 
@@ -338,6 +346,14 @@ def _writes_steadily(exchanges: pa.Table, fetches: pa.Table, silence: Silence) -
     longest = float(waits.max())
     alike = longest <= max(STEADY * float(np.median(waits)), 2 * row_filters.SLOT_MS)
     return alike and longest * RHYTHM <= (silence.end - silence.begin) / MILLI
+
+
+def _used_others(exchanges: pa.Table, connections: pa.Table, client: str) -> bool:
+    """Whether a client has connections that the capture lacks: one of its own began here, and it never asked for
+    metadata, from which alone clients know where to fetch and to write."""
+    began = ev.equal(connections, "client_id", client) & (ints(connections, "start_seen", 0) > 0)
+    asked = ev.equal(exchanges, "client_id", client) & (ints(exchanges, "api_key") == ApiKey.METADATA)
+    return bool(began.any()) and not bool(asked.any())
 
 
 def _stayed(connections: pa.Table, silence: Silence) -> bool:
@@ -379,6 +395,7 @@ def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     end_of_capture = int(ended.max())
     ports = group(connections, ["broker_ip", "broker_port"]).code
     clients = group(connections, ["client_ip", "client_id"]).code
+    named = pc.is_valid(connections["client_id"]).to_numpy()  # of others it is unknown whether they are one client
     found = []
     for port in np.unique(ports[over]).tolist():
         at_port = ports == port
@@ -394,7 +411,7 @@ def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
                 continue
             if (last_use[rows] < begin - IDLE_MS * MILLI).all():
                 continue
-            went_on = used & ~at_port & (started < until) & (last_use >= end + AWAY_MS * MILLI / 2)
+            went_on = named & used & ~at_port & (started < until) & (last_use >= end + AWAY_MS * MILLI / 2)
             if not np.isin(clients[rows], clients[went_on]).all():
                 continue
             found += _report_stop(tables, connections.take(pa.array(rows)), begin, until if len(back) else None)

@@ -16,9 +16,9 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.network_gaps import (
     explained_by_gaps,
-    long_on_the_way,
     may_share_a_gap,
-    network_gaps,
+    maybe_long_on_the_way,
+    possible_gaps,
 )
 from kdissect.analysis.findings.rules.window_findings import on_closed_windows
 from kdissect.analysis.grouping import group
@@ -126,10 +126,10 @@ def largest_part(tables: ev.Tables, rows: pa.Table) -> tuple[str, float | None]:
     return "unknown", None
 
 
-@finder(fetches=EVERY_ROW, exchanges=long_on_the_way, connections=EVERY_ROW)
+@finder(fetches=EVERY_ROW, exchanges=maybe_long_on_the_way, connections=EVERY_ROW)
 def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Fetches that took `limits.slow_ms` and more beyond what they agreed to, but for those that waited while the
-    network between the two hosts was gone."""
+    network between the two hosts was gone, or may have been."""
     fetches, connections = ev.get(tables, "fetches"), ev.get(tables, "connections")
     excess = reals(fetches, "excess_ms")
     late = excess >= limits.slow_ms
@@ -137,7 +137,7 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     worst = groups.quantiles(np.where(late, excess, np.nan), [1.0])[0]
     answered = times(fetches, "response_first_at")
     since = answered - (np.nan_to_num(excess) * MILLI).astype(np.int64)
-    gaps = network_gaps(ev.get(tables, "exchanges"), connections)
+    gaps = possible_gaps(ev.get(tables, "exchanges"), connections)
     late &= ~explained_by_gaps(gaps, fetches, connections, since, answered)
     late &= ~may_share_a_gap(gaps, fetches, connections, since, answered)
     found = []

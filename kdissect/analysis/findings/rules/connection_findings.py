@@ -13,6 +13,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.client_ways import client_distance_ms, copies_in, host_losses, longer_ways
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.missing_packets import ONE_WAY, one_way, without_bare_packets
 from kdissect.analysis.findings.rules.broker_findings import WAITING_APIS, largest_part
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
@@ -125,17 +126,22 @@ def short_connections(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-@finder(exchanges=slow_transfer, connections=EVERY_ROW)
+@finder(
+    exchanges=(slow_transfer, row_filters.of_status(*ONE_WAY)), connections=EVERY_ROW, capture_quality=EVERY_ROW
+)  # fmt: skip
 def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Messages whose transfer stood still on connections that retransmitted. A receiver that closed its window is not
-    the network (`closed_windows`); what TCP sends again to it are probes. Nor is the network shown if fewer segments
-    were sent again than half of what TCP's timers send in so long. The first copy of the others may have been lost
-    before the capture point."""
+    the network (`closed_windows`); what TCP sends again to it are probes. Connections are left out if the capture lacks
+    the packets that would tell so. Nor is the network shown if fewer segments were sent again than half of what TCP's
+    timers send in so long. The first copy of the others may have been lost before the capture point."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     slow = np.maximum(
         np.nan_to_num(reals(exchanges, "request_transfer_ms")), np.nan_to_num(reals(exchanges, "response_transfer_ms"))
     )
     stalled = slow >= STALL_MS
+    if stalled.any():
+        lacking = np.append(_lacking_packets(tables), False)
+        stalled &= ~lacking[ev.owners(exchanges, connections)]
     if not stalled.any():
         return []
     took = (slow * MILLI).astype(np.int64)
@@ -304,6 +310,14 @@ def _longer_ways_to_clients(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
+def _lacking_packets(tables: ev.Tables) -> Flags:
+    """Whether the capture lacks each connection's acknowledgements without bytes, or one direction; bool
+    [connections]."""
+    connections = ev.get(tables, "connections")
+    filtered = without_bare_packets(connections, ev.get(tables, "capture_quality"))
+    return filtered | one_way(ev.get(tables, "exchanges"), connections)
+
+
 def _step(short: Flags, long: Flags) -> int:
     """Where a sequence goes over from short to long: short ones before and long ones from there on are the most."""
     before = np.concatenate([[0], np.cumsum(short)])
@@ -379,7 +393,11 @@ def _far_clients(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-@finder(exchanges=(row_filters.request_resent, row_filters.response_resent), connections=EVERY_ROW)
+@finder(
+    exchanges=(row_filters.request_resent, row_filters.response_resent, row_filters.of_status(*ONE_WAY)),
+    connections=EVERY_ROW,
+    capture_quality=EVERY_ROW,
+)
 def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients and brokers between which segments were lost: messages waited until they were sent again."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
@@ -423,9 +441,11 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 def _losses_of_hosts(tables: ev.Tables, reported: set[tuple[str | None, str | None]]) -> list[ev.Finding]:
     """Hosts between which segments were sent again and no exchange shows what that cost. A capture at the broker's end
-    has the first copy of each answer at its time. `reported`: pairs of client and broker that have a finding."""
+    has the first copy of each answer at its time. Where packets are missing, those that were sent again are too large a
+    share of the others. `reported`: pairs of client and broker that have a finding."""
+    connections = ev.get(tables, "connections").filter(pa.array(~_lacking_packets(tables)))
     found = []
-    for one in host_losses(ev.get(tables, "connections")):
+    for one in host_losses(connections):
         of = zip(one.connections["client_id"].to_pylist(), one.connections["broker"].to_pylist(), strict=True)
         if reported.intersection(of):
             continue

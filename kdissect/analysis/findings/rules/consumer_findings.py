@@ -94,7 +94,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     A consumer counts as silent between an answer and its next fetch while none of its fetches was open, at any
     broker. A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone. Time
     until an answer was acknowledged is the network's where parts of it were sent again. The part of a pause counts
-    that the ledger gives to no broker, no network and no quota.
+    that the ledger gives to no broker, no network and no quota. A client that was met in its middle may have asked
+    before the capture for as long as its longest pause.
     """
     fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
@@ -110,10 +111,12 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     stopped = [
         one
         for one in silences(ev.get(tables, "exchanges"))
-        if one.end - one.begin >= STOPPED_MS * MILLI and one.client not in lossy
+        if one.sure and one.end - one.begin >= STOPPED_MS * MILLI and one.client not in lossy
     ]
     ids = fetches["exchange_id"]
     shares = TimeShares(tables)
+    connections = ev.get(tables, "connections")
+    begun_here = set(ev.names(connections["client_id"].filter(pa.array(ints(connections, "start_seen", 0) > 0))))
     found = []
     edges = np.flatnonzero(np.append(groups.code[rows][1:] != groups.code[rows][:-1], True)) + 1
     start = 0
@@ -143,7 +146,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         span = (int(until[-1]) - int(begun[mine[0]])) / MILLI
         total = sum(length for length, _ in pauses)
         longest, worst = max(pauses)
-        bound = total >= PAUSED_SHARE * span and span >= PAUSED_SPAN_MS
+        unseen = 0.0 if client in begun_here else longest
+        bound = total >= PAUSED_SHARE * (span + unseen) and span >= PAUSED_SPAN_MS
         values = {
             "pauses": len(pauses), "total": total, "span": span, "longest": longest, "worst": int(until[worst]),
         }  # fmt: skip

@@ -120,7 +120,8 @@ def _report_error(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, dat
         for at in np.argsort(-counts, kind="stable").tolist()
     ]
     names = pc.unique(rows["client_id"].cast(pa.string())).to_pylist()
-    followers = all(str(one).startswith(row_filters.BROKERS) for one in names)
+    whole = rows.filter(pa.array(~ev.equal(rows, "status", "partial") | pc.is_valid(rows["client_id"]).to_numpy()))
+    followers = all(str(one).startswith(row_filters.BROKERS) for one in pc.unique(whole["client_id"]).to_pylist())
     kind, severity = judged(code, api, data, len(rows), lasted, followers)
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
     condition = ev.both(f"error_code = {code}", "" if None in apis else ev.among("api", sorted(apis)))
@@ -183,7 +184,8 @@ def _never_described(tables: ev.Tables) -> list[str]:
 
 
 def judged(code: int, api: Int64s, data: bool, count: int, span_ms: float, followers: bool) -> tuple[str, str]:
-    """(kind, severity) of an error: `data`: of the APIs in DATA_APIS; `followers`: brokers alone were told so."""
+    """(kind, severity) of an error: `data`: of the APIs in DATA_APIS; `followers`: brokers alone were told so, or those
+    whose client ids were cut off, which may be brokers."""
     if code in PASSING.values():
         return "passing_error", ev.INFO if span_ms < PASSING_MS else ev.LOW
     if not data:

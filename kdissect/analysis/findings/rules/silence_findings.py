@@ -13,6 +13,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.client_ways import LEAST_RTO_MS, copies_in, with_copies
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.missing_packets import without_bare_packets
 from kdissect.analysis.findings.network_gaps import GONE_KINDS, GONE_MS, long_on_the_way, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.grouping import group
@@ -56,6 +57,8 @@ class Silence(NamedTuple):
     """Its last request, or the last answer to one."""
     end: int
     """Its next request."""
+    sure: bool = True
+    """No answer was due to it. False: one may have been that was not captured."""
 
 
 def first_and_last_of_clients(exchanges: pa.Table, limits: Limits) -> Any:
@@ -86,7 +89,8 @@ OF_SILENCES = (first_and_last_of_clients, _as_long_as_a_silence, _with_cut_respo
 
 
 def silences(exchanges: pa.Table) -> list[Silence]:
-    """Stretches of SILENT_MS and more in which a client sent nothing, was owed nothing, and which are rare for it."""
+    """Stretches of SILENT_MS and more in which a client sent nothing and was owed nothing, and which are rare for it.
+    Not sure are those before which an answer is missing: it may be what the client waited for."""
     groups = group(exchanges, ["client_id"])
     asked, first, last = (
         times(exchanges, f"{name}_at") for name in ("request_first", "response_first", "response_last")
@@ -105,18 +109,15 @@ def silences(exchanges: pa.Table) -> list[Silence]:
         gaps = np.diff(begun)
         for at in np.flatnonzero(gaps >= SILENT_MS * MILLI).tolist():
             end = int(begun[at + 1])
-            if due <= begun[at]:
-                break  # the rest of an answer is due from here on
             before = ended[: at + 1]
-            if (before[begun[: at + 1] > begun[at] - gaps[at]] == NULL_TIME).any():
-                continue  # an answer that was never captured may be what it waited for
+            sure = due > begun[at] and not (before[begun[: at + 1] > begun[at] - gaps[at]] == NULL_TIME).any()
             muted = before + (throttle[mine[: at + 1]] * MILLI).astype(np.int64)  # KIP-219
             before = np.where(before == NULL_TIME, before, np.maximum(before, np.minimum(muted, end)))
             begin = max(int(begun[at]), int(before[before < end].max(initial=begun[at])))
             owed = bool((before >= end).any()) or begin - int(begun[at]) > WAITED * gaps[at] + 500 * MILLI
             rare = int((gaps >= gaps[at] / 4).sum()) <= RARE
             if not owed and rare and end - begin >= SILENT_MS * MILLI:
-                found.append(Silence(client, int(begun[at]), begin, end))
+                found.append(Silence(client, int(begun[at]), begin, end, sure))
     return found
 
 
@@ -129,7 +130,7 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     alive, and they went on at the same instant, the processes stood still.
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
-    spans = sorted(silences(exchanges), key=lambda one: one.begin)
+    spans = sorted((one for one in silences(exchanges) if one.sure), key=lambda one: one.begin)
     if not spans:
         return []
     hosts, answers = _hosts(connections), _Answers(exchanges, connections)
@@ -326,15 +327,25 @@ def _asking(exchanges: pa.Table) -> list[Asking]:
     return found
 
 
-@finder(exchanges=(first_and_last_of_clients, row_filters.of_api(ApiKey.METADATA)), connections=EVERY_ROW)
+@finder(
+    exchanges=(first_and_last_of_clients, row_filters.of_api(ApiKey.METADATA)),
+    connections=EVERY_ROW,
+    capture_quality=EVERY_ROW,
+)
 def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Producers that ask for metadata again and again, are answered without an error, and write nothing meanwhile."""
+    """Producers that ask for metadata again and again, are answered without an error, and write nothing meanwhile.
+
+    A broker that refused them, or closed their connection, is a reason of its own. So a capture has to show that.
+    """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     hosts, ended = _hosts(connections), _ends(connections)
+    filtered = without_bare_packets(connections, ev.get(tables, "capture_quality"))
+    blind = set(ev.names(connections["client_id"].filter(pa.array(filtered))))
     stretches: dict[str, list[Asking]] = {}
     for one in _asking(exchanges):
         lost = ended.get(hosts.get(one.client, ""), np.empty(0, np.int64))
-        if one.writes and not ((lost >= one.begin - BACKOFF_MS * MILLI) & (lost <= one.end)).any():
+        held_up = ((lost >= one.begin - BACKOFF_MS * MILLI) & (lost <= one.end)).any()
+        if one.writes and not held_up and one.client not in blind:
             stretches.setdefault(one.client, []).append(one)
     found = []
     for client, mine in stretches.items():

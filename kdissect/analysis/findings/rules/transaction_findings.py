@@ -102,7 +102,7 @@ def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         values = {"errors": ev.error_names(exchanges, mine), "answers": len(mine), **reason.values}
         condition = ev.both(ev.equals("client_id", client), f"error_code in ({codes})")
         found += ev.finding(
-            tables, kind, ev.HIGH, "exchanges", condition, values, case=reason.case, client_id=client,
+            tables, kind, reason.severity, "exchanges", condition, values, case=reason.case, client_id=client,
             transactional_id=reason.transactional_id,
         )  # fmt: skip
     return found + _outdated(tables)
@@ -142,13 +142,18 @@ class Reason(NamedTuple):
     transactional_id: str | None = None
     values: Mapping[str, Any] = {}
     """What the text names."""
+    severity: str = ev.HIGH
 
 
 def _find_reason(tables: ev.Tables, client: str | None, when: int | None, started: list[Started]) -> Reason:
     """Why a client was fenced at `when` (None: unknown)."""
-    if when is None:
-        return Reason("unknown")
-    own = [one for one in started if one.client == client and one.at < when and one.transactional_id is not None]
+    own = [
+        one
+        for one in started
+        if when is not None and one.client == client and one.at < when and one.transactional_id is not None
+    ]
+    if when is None or not own:
+        return Reason("unknown", severity=ev.INFO)
     names = {one.transactional_id for one in own}
     if len(names) != 1:
         return Reason("unknown")
