@@ -499,6 +499,18 @@ def stopping(
     return {"exchanges": exchanges, "connections": connections}
 
 
+def fenced(seen: bool = True, missing: int = 0, registered: bool = False) -> Rows:
+    """A Produce with an outdated epoch, on a connection whose start was `seen` and that has `missing` bytes. Another
+    instance may have taken its transactional id, or its transaction may have timed out."""
+    refused = exchange(1, 1.0, api_key=0, api="Produce", status="error", error_code=47)
+    begun = exchange(0, 0.0, api_key=22, api="InitProducerId")
+    own = {"exchange_id": begun["exchange_id"], "transactional_id": "t", "transaction_timeout_ms": 60_000,
+           "producer_id": 7, "producer_epoch": 0}  # fmt: skip
+    rows = {"exchanges": [refused], "connections": [connection(1, 0.0, 9.0, client_id="c", start_seen=seen)]}
+    rows["connections"][0]["missing_bytes"] = missing
+    return rows | {"exchanges": [begun, refused], "producer_ids": [own]} if registered else rows
+
+
 def nameless(rows: Rows) -> Rows:
     """The same, and the capture has no client's id."""
     return {name: [one | {"client_id": None} for one in some] for name, some in rows.items()}
@@ -909,6 +921,11 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("network_silent", "high", lambda: unanswered(1000.0),
      [lambda: unanswered(999.0), lambda: unanswered(1000.0, "handshake"), lambda: unanswered(1000.0, "proven")]),
     ("network_silent", "medium", lambda: unanswered(1000.0, connections=1), []),
+    ("producer_fenced", "high", fenced, []),
+    ("producer_fenced", "info", lambda: fenced(seen=False), []),
+    ("producer_fenced", "info", lambda: fenced(missing=9), []),
+    ("producer_fenced", "info", lambda: nameless(fenced()), []),
+    ("producer_fenced", "high", lambda: fenced(missing=9, registered=True), []),
     ("metadata_in_vain", "medium", lambda: asking(4, 0.7),
      [lambda: asking(3, 0.9), lambda: asking(2, 1.4), lambda: asking(3, 1.6), lambda: asking(4, 0.7, api_key=0),
       lambda: asking(4, 0.7, ended=2.0), lambda: of_payload(asking(4, 0.7))]),
@@ -1142,16 +1159,6 @@ def test_a_fetch_is_late_for_its_broker_only_where_the_network_is_known(taken: d
     rows = late_in_a_gap((6.2, 5000.0))
     rows["exchanges"] = [one | taken for one in rows["exchanges"]]
     assert bool(told(rows, "slow_fetches")) == known
-
-
-def test_why_a_producer_was_fenced_is_asked_where_its_registration_is_known() -> None:
-    """Another instance may have taken its transactional id, or its transaction may have timed out."""
-    fenced = exchange(1, 1.0, api_key=0, api="Produce", status="error", error_code=47)
-    assert told({"exchanges": [fenced]}, "producer_fenced") == ["info"]
-    begun = exchange(0, 0.0, api_key=22, api="InitProducerId")
-    own = {"exchange_id": begun["exchange_id"], "transactional_id": "t", "transaction_timeout_ms": 60_000,
-           "producer_id": 7, "producer_epoch": 0}  # fmt: skip
-    assert told({"exchanges": [begun, fenced], "producer_ids": [own]}, "producer_fenced") == ["high"]
 
 
 def test_a_move_heads_the_errors_that_follow_from_it() -> None:

@@ -161,7 +161,8 @@ KINDS = {
         cause="client",
         rule=(
             "Answers with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or TRANSACTION_COORDINATOR_FENCED. Info where the "
-            "capture lacks the client's own InitProducerId: its transaction may as well have timed out."
+            "capture may lack the client's own InitProducerId, with its timeout: a connection of the client began "
+            "before the capture, or bytes of one are missing."
         ),
         headline={
             "many": "{clients:#client} were fenced: they used outdated producer epochs",

@@ -72,10 +72,13 @@ def started(tables: ev.Tables) -> list[Started]:
     return sorted(found, key=lambda one: one.at)
 
 
-@finder(exchanges=(row_filters.failed, STARTED), producer_ids=EVERY_ROW, producers=EVERY_ROW)
+@finder(
+    exchanges=(row_filters.failed, STARTED), producer_ids=EVERY_ROW, producers=EVERY_ROW, connections=EVERY_ROW
+)  # fmt: skip
 def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers whose epoch is out of date: another instance took their transactional id, or the coordinator raised it
-    when their transaction timed out. The text says which of the two where the capture shows it."""
+    when their transaction timed out. The text says which of the two where the capture shows it. Where the capture may
+    lack the producer's registration, with its timeout, the answer is information."""
     exchanges = ev.get(tables, "exchanges")
     fenced = np.isin(ints(exchanges, "error_code", 0), list(FENCED.values()))
     if not fenced.any():
@@ -101,11 +104,20 @@ def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         kind = "transaction_timed_out" if reason.case == TIMED_OUT else "producer_fenced"
         values = {"errors": ev.error_names(exchanges, mine), "answers": len(mine), **reason.values}
         condition = ev.both(ev.equals("client_id", client), f"error_code in ({codes})")
+        unseen = reason.case == "unknown" and _may_have_registered(tables, client)
         found += ev.finding(
-            tables, kind, reason.severity, "exchanges", condition, values, case=reason.case, client_id=client,
-            transactional_id=reason.transactional_id,
+            tables, kind, ev.INFO if unseen else ev.HIGH, "exchanges", condition, values, case=reason.case,
+            client_id=client, transactional_id=reason.transactional_id,
         )  # fmt: skip
     return found + _outdated(tables)
+
+
+def _may_have_registered(tables: ev.Tables, client: str | None) -> bool:
+    """Whether the capture may lack requests of a client: a connection of its was met in its middle, or has missing
+    bytes, or its requests have no client id."""
+    connections = ev.get(tables, "connections")
+    lacking = (ints(connections, "start_seen", 1) == 0) | (ints(connections, "missing_bytes", 0) > 0)
+    return client is None or bool((lacking & ev.equal(connections, "client_id", client)).any())
 
 
 @finder(exchanges=(row_filters.failed, STARTED), producer_ids=EVERY_ROW, producers=EVERY_ROW)
@@ -142,18 +154,13 @@ class Reason(NamedTuple):
     transactional_id: str | None = None
     values: Mapping[str, Any] = {}
     """What the text names."""
-    severity: str = ev.HIGH
 
 
 def _find_reason(tables: ev.Tables, client: str | None, when: int | None, started: list[Started]) -> Reason:
     """Why a client was fenced at `when` (None: unknown)."""
-    own = [
-        one
-        for one in started
-        if when is not None and one.client == client and one.at < when and one.transactional_id is not None
-    ]
-    if when is None or not own:
-        return Reason("unknown", severity=ev.INFO)
+    if when is None:
+        return Reason("unknown")
+    own = [one for one in started if one.client == client and one.at < when and one.transactional_id is not None]
     names = {one.transactional_id for one in own}
     if len(names) != 1:
         return Reason("unknown")
