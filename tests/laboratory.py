@@ -35,6 +35,9 @@ SEED = 20261124
 LIBRARIES = (("kafka_python", "aiokafka", "librdkafka"), ("franz_go", "sarama", "kafkajs"))
 """Two groups that are often recorded apart: each cause of each has cells in both halves."""
 EXPECTED: Mapping[str, Mapping[str, Any]] = tomllib.loads((Path(__file__).parent / "laboratory.toml").read_text())
+HABITS = {"commit_per_record": ("kafkajs", "every")}
+"""Low findings that say how a client works, whatever was done to it, and the libraries of which they are true: KafkaJS
+commits when it has worked off what a fetch brought, and here a fetch brings a record."""
 BEFORE = timedelta(seconds=1)
 """A finding may begin so long before the mischief: requests under way when it struck had been sent."""
 AFTER = timedelta(seconds=10)
@@ -169,13 +172,18 @@ def judge(cause: str, rows: list[Row], span: tuple[datetime, datetime] | None) -
 
 def certainties(one: Judged) -> Counter[tuple[str, bool]]:
     """How many findings above info of a recording are `sure` or `likely` of a cause, and whether the recording has it,
-    or the finding belongs to an incident of such a cause."""
+    or the finding belongs to an incident of such a cause, or says what the client always does."""
     expected = EXPECTED[one.cell.cause]
     causes = {name for wanted in expected.get("want", ()) for name in wanted["cause"].split("|")}
     causes |= set(expected.get("also", ()))
     incidents = {row["incident"] for row in one.findings if row["cause"] in causes} - {None}
     return Counter(
-        (row["certainty"], row["cause"] in causes or row["incident"] in incidents)
+        (
+            row["certainty"],
+            row["cause"] in causes
+            or row["incident"] in incidents
+            or (row["severity"] == "low" and one.cell.library in HABITS.get(row["id"], ())),
+        )
         for row in one.findings
         if row["severity"] != "info" and row["certainty"] is not None
     )

@@ -76,6 +76,15 @@ def test_a_sure_finding_is_right_if_its_recording_has_that_cause() -> None:
     assert certainties(one) == {("sure", True): 1, ("likely", True): 1, ("likely", False): 1}
 
 
+@pytest.mark.parametrize(
+    ("library", "severity", "right"), [("kafkajs", "low", 1), ("kafkajs", "medium", 0), ("java", "low", 0)]
+)
+def test_what_a_client_always_does_is_right_whatever_was_done(library: str, severity: str, right: int) -> None:
+    habit = row("client", severity) | {"certainty": "sure", "id": "commit_per_record"}
+    one = Judged(Cell(Path("x"), "loss", library, "", ()), "A", "unsaid", False, [habit], ["apart"])
+    assert certainties(one)["sure", True] == right
+
+
 def test_what_lies_before_the_mischief_does_not_name_it() -> None:
     span = AT.replace(minute=1), AT.replace(minute=2)
     assert judge("loss", [row("network")], span) == ("unsaid", False)

@@ -174,9 +174,9 @@ def commits_until(
             "connections": [connection(1, 0, ended, client_id="c")]}  # fmt: skip
 
 
-def polls(pause: float, resent: float = 0.0, size: int = 100, begun: bool = True) -> Rows:
+def polls(pause: float, resent: float = 0.0, size: int = 100, begun: bool = True, refused: float | None = None) -> Rows:
     """Six fetches of a consumer; after the fifth's answer it pauses. That answer was sent again for `resent` ms. Its
-    connection began in the capture, if it had `begun`."""
+    connection began in the capture, if it had `begun`. At the second `refused` its host was refused a connection."""
     at = [0.1 * n for n in range(5)] + [0.41 + pause]
     fetches = [
         {"exchange_id": f"{1:016x}:{n}", "client_id": "c", "requested_at": START + round(when * SECOND),
@@ -187,8 +187,14 @@ def polls(pause: float, resent: float = 0.0, size: int = 100, begun: bool = True
     return {
         "fetches": fetches,
         "exchanges": [exchange(4, at[4], api_key=1, api="Fetch", response_resent_ms=resent)],
-        "connections": [{"connection_id": f"{1:016x}", "client_id": "c", "start_seen": begun}],
-    }
+        "connections": [
+            {"connection_id": f"{1:016x}", "client_id": "c", "client_ip": "10.0.0.1", "start_seen": begun},
+            *([] if refused is None else [{
+                "connection_id": f"{2:016x}", "client_ip": "10.0.0.1", "started_at": START + round(refused * SECOND),
+                "start_seen": True, "bytes": 0, "end_reason": "rst", "rtt_ms": None,
+            }]),
+        ],
+    }  # fmt: skip
 
 
 def polls_and_stops(pause: float, lost: int = 0) -> Rows:
@@ -889,7 +895,8 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
      [lambda: silent(5.9), lambda: silent(6.0, 27), lambda: silent(6.5, between=True),
       lambda: silent(6.0, missing=9)]),
     ("client_paused", "info", lambda: polls(1.1),
-     [lambda: polls(0.99), lambda: polls(1.1, 101.0), lambda: polls(1.1, size=0)]),
+     [lambda: polls(0.99), lambda: polls(1.1, 101.0), lambda: polls(1.1, size=0), lambda: polls(1.1, refused=0.9)]),
+    ("client_paused", "info", lambda: polls(1.1, refused=0.4), []),
     ("client_paused", "medium", lambda: polls(3.0), []),
     ("client_paused", "info", lambda: polls(3.0, begun=False), []),
     ("client_paused", "low", lambda: polls_and_stops(2.0), []),

@@ -53,6 +53,7 @@ KINDS = {
         ),
         example="era_2_4_1",
         starts=True,
+        heads=("batches_sent_again", "batches_written_twice"),  # what was open at it is sent again
     ),
     "tls_to_plaintext": Kind(
         cause="settings",

@@ -40,9 +40,10 @@ KINDS = {
         cause="client",
         rule=(
             "A consumer got records and had no Fetch open at any broker for 1 s or more. It was not throttled, did "
-            "not join its group, and did not wait for an answer that had to be sent again. Medium when that is "
-            "half of at least 3 s; where the client was met in its middle, half of that and of the longest pause. Low "
-            "when the client sent nothing else either for 2 s, and that is rare for it. Else info."
+            "not join its group, and did not wait for an answer that had to be sent again. Its host was refused no "
+            "connection meanwhile. Medium when that is half of at least 3 s; where the client was met in its middle, "
+            "half of that and of the longest pause. Low when the client sent nothing else either for 2 s, and that is "
+            "rare for it. Else info."
         ),
         headline="{client:who} asked for no more records for {longest:ms}",
         sentence=(
@@ -55,7 +56,7 @@ KINDS = {
         ),
         needs=(
             "`fetches` (requested_at, response_first_at, record_bytes, throttle_ms), `exchanges` "
-            "(response_resent_ms), `connections` (start_seen)"
+            "(response_resent_ms), `connections` (start_seen, client_ip, end_reason)"
         ),
         cannot_tell=(
             "whether the application worked, slept or was suspended. Consumers that never asked again do not count."

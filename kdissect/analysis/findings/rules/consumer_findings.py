@@ -19,6 +19,7 @@ from kdissect.analysis.findings.falling_behind import (
 )
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.findings.rules.silence_findings import LOST_SEGMENTS, OF_SILENCES, silences
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
@@ -94,8 +95,9 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     A consumer counts as silent between an answer and its next fetch while none of its fetches was open, at any
     broker. A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone. Time
     until an answer was acknowledged is the network's where parts of it were sent again. The part of a pause counts
-    that the ledger gives to no broker, no network and no quota. A client that was met in its middle may have asked
-    before the capture for as long as its longest pause.
+    that the ledger gives to no broker, no network and no quota. A pause in which the client's host was refused a
+    connection is left alone: some clients ask no other broker while they look for one. A client that was met in its
+    middle may have asked before the capture for as long as its longest pause.
     """
     fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
@@ -106,7 +108,7 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if len(rows) < PAUSE_FETCHES:
         return []
     size, throttle = ints(fetches, "record_bytes", 0), np.nan_to_num(reals(fetches, "throttle_ms"))
-    joins, again = _joins(tables), _sent_again(tables)
+    joins, again, refused = _joins(tables), _sent_again(tables), _refused(ev.get(tables, "connections"))
     lossy = _with_losses(ev.get(tables, "connections"))
     stopped = [
         one
@@ -132,6 +134,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         pauses: list[tuple[float, int]] = []
         for at in np.flatnonzero(had & (gaps >= PAUSE_MS)).tolist():
             begin, stop = int(until[at]), int(begun[mine[at + 1]])
+            if np.searchsorted(refused.get(client, NONE), begin) < np.searchsorted(refused.get(client, NONE), stop):
+                continue
             joined = joins.get(client, NONE)
             joined = joined[(joined > begin) & (joined < stop)]
             length = ((stop if (joined_at := earliest(joined)) is None else joined_at) - begin) / MILLI
@@ -172,6 +176,20 @@ def _with_losses(connections: pa.Table) -> set[str]:
     """Clients of whose segments several were sent again: their silence may be the network's."""
     rows = connections.filter(pa.array(ints(connections, "lost_segments", 0) >= LOST_SEGMENTS))
     return set(ev.names(rows["client_id"]))
+
+
+def _refused(connections: pa.Table) -> dict[str, Int64s]:
+    """When the hosts of clients were refused connections, by client id, in order."""
+    flags, started = refused_connections(connections), times(connections, "started_at")
+    addresses, clients = (connections[name].to_pylist() for name in ("client_ip", "client_id"))
+    at_host: dict[str, list[int]] = {}
+    for row in np.flatnonzero(flags).tolist():
+        at_host.setdefault(addresses[row], []).append(int(started[row]))
+    found: dict[str, list[int]] = {}
+    for client, address in sorted({*zip(clients, addresses, strict=True)}, key=str) if at_host else ():
+        if client is not None and address in at_host:
+            found.setdefault(client, []).extend(at_host[address])
+    return {client: np.array(sorted(when), np.int64) for client, when in found.items()}
 
 
 def _sent_again(tables: ev.Tables) -> dict[str, float]:
