@@ -505,16 +505,22 @@ def stopping(
     return {"exchanges": exchanges, "connections": connections}
 
 
-def fenced(seen: bool = True, missing: int = 0, registered: bool = False) -> Rows:
-    """A Produce with an outdated epoch, on a connection whose start was `seen` and that has `missing` bytes. Another
+def fenced(seen: bool = True, missing: int = 0, registered: bool = False, api_key: int = 26) -> Rows:
+    """A request with an outdated epoch, on a connection whose start was `seen` and that has `missing` bytes. Another
     instance may have taken its transactional id, or its transaction may have timed out."""
-    refused = exchange(1, 1.0, api_key=0, api="Produce", status="error", error_code=47)
+    refused = exchange(1, 1.0, api_key=api_key, api="EndTxn", status="error", error_code=47)
     begun = exchange(0, 0.0, api_key=22, api="InitProducerId")
     own = {"exchange_id": begun["exchange_id"], "transactional_id": "t", "transaction_timeout_ms": 60_000,
            "producer_id": 7, "producer_epoch": 0}  # fmt: skip
     rows = {"exchanges": [refused], "connections": [connection(1, 0.0, 9.0, client_id="c", start_seen=seen)]}
     rows["connections"][0]["missing_bytes"] = missing
     return rows | {"exchanges": [begun, refused], "producer_ids": [own]} if registered else rows
+
+
+def met_in_its_middle(rows: Rows, before: float) -> Rows:
+    """The same in a capture that began so many seconds before, when the client's connection was there."""
+    begun = {"start_seen": False, "started_at": START - round(before * SECOND)}
+    return rows | {"connections": [one | begun for one in rows["connections"]]}
 
 
 def nameless(rows: Rows) -> Rows:
@@ -932,10 +938,14 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("producer_fenced", "info", lambda: fenced(seen=False), []),
     ("producer_fenced", "info", lambda: fenced(missing=9), []),
     ("producer_fenced", "info", lambda: nameless(fenced()), []),
+    ("producer_fenced", "info", lambda: fenced(api_key=0), []),
+    ("producer_fenced", "high", lambda: fenced(api_key=0, registered=True), []),
     ("producer_fenced", "high", lambda: fenced(missing=9, registered=True), []),
     ("metadata_in_vain", "medium", lambda: asking(4, 0.7),
      [lambda: asking(3, 0.9), lambda: asking(2, 1.4), lambda: asking(3, 1.6), lambda: asking(4, 0.7, api_key=0),
-      lambda: asking(4, 0.7, ended=2.0), lambda: of_payload(asking(4, 0.7))]),
+      lambda: asking(4, 0.7, ended=2.0), lambda: of_payload(asking(4, 0.7)),
+      lambda: met_in_its_middle(asking(4, 0.7), 8.9)]),
+    ("metadata_in_vain", "medium", lambda: met_in_its_middle(asking(4, 0.7), 9.0), []),
     ("metadata_in_vain", "medium", lambda: of_payload(asking(4, 0.7), bare=1), []),
     ("no_leader", "medium", without_leader,
      [lambda: without_leader(refused=None), lambda: without_leader(refused=None, other=0.5),

@@ -44,7 +44,8 @@ KINDS = {
             "A producer that sent three Metadata requests or more over 2 s or more, at most 1.5 s apart, all "
             "answered without an error, and nothing else meanwhile. Not while a connection of its address ended: "
             "then it looks for a leader. Nor in a capture without acknowledgements that carry no bytes: it lacks "
-            "refusals and ends of connections, too."
+            "refusals and ends of connections, too. Nor within 10 s of the beginning of a capture that met the "
+            "client in its middle."
         ),
         headline="client {client} asked for metadata {count:times} and wrote nothing meanwhile",
         sentence=(
@@ -161,8 +162,8 @@ KINDS = {
         cause="client",
         rule=(
             "Answers with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or TRANSACTION_COORDINATOR_FENCED. Info where the "
-            "capture may lack the client's own InitProducerId, with its timeout: a connection of the client began "
-            "before the capture, or bytes of one are missing."
+            "capture lacks the client's own InitProducerId, with its timeout: where a Produce got the answer, or a "
+            "connection of the client began before the capture, or bytes of one are missing."
         ),
         headline={
             "many": "{clients:#client} were fenced: they used outdated producer epochs",

@@ -17,7 +17,7 @@ from kdissect.analysis.findings.missing_packets import without_bare_packets
 from kdissect.analysis.findings.network_gaps import GONE_KINDS, GONE_MS, long_on_the_way, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, ints, reals, times
 from kdissect.schema.apikeys import ApiKey
 
 SILENT_MS = 1000.0
@@ -335,17 +335,22 @@ def _asking(exchanges: pa.Table) -> list[Asking]:
 def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers that ask for metadata again and again, are answered without an error, and write nothing meanwhile.
 
-    A broker that refused them, or closed their connection, is a reason of its own. So a capture has to show that.
+    A broker that refused them, or closed their connection, is a reason of its own. So a capture has to show that, from
+    BACKOFF_MS before they ask, or from their beginning on.
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     hosts, ended = _hosts(connections), _ends(connections)
     filtered = without_bare_packets(connections, ev.get(tables, "capture_quality"))
     blind = set(ev.names(connections["client_id"].filter(pa.array(filtered))))
+    met = ints(connections, "start_seen", 0) == 0
+    begun_before = set(ev.names(connections["client_id"].filter(pa.array(met))))
+    since = earliest(times(connections, "started_at"))
     stretches: dict[str, list[Asking]] = {}
     for one in _asking(exchanges):
         lost = ended.get(hosts.get(one.client, ""), np.empty(0, np.int64))
         held_up = ((lost >= one.begin - BACKOFF_MS * MILLI) & (lost <= one.end)).any()
-        if one.writes and not held_up and one.client not in blind:
+        early = since is not None and one.begin - BACKOFF_MS * MILLI < since and one.client in begun_before
+        if one.writes and not held_up and not early and one.client not in blind:
             stretches.setdefault(one.client, []).append(one)
     found = []
     for client, mine in stretches.items():

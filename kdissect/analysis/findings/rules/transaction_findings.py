@@ -77,8 +77,9 @@ def started(tables: ev.Tables) -> list[Started]:
 )  # fmt: skip
 def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers whose epoch is out of date: another instance took their transactional id, or the coordinator raised it
-    when their transaction timed out. The text says which of the two where the capture shows it. Where the capture may
-    lack the producer's registration, with its timeout, the answer is information."""
+    when their transaction timed out. The text says which of the two where the capture shows it. Where the capture
+    lacks the producer's registration, with its timeout, the answer is information: as no producer writes without one,
+    or where it may lack requests of the client."""
     exchanges = ev.get(tables, "exchanges")
     fenced = np.isin(ints(exchanges, "error_code", 0), list(FENCED.values()))
     if not fenced.any():
@@ -104,7 +105,8 @@ def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         kind = "transaction_timed_out" if reason.case == TIMED_OUT else "producer_fenced"
         values = {"errors": ev.error_names(exchanges, mine), "answers": len(mine), **reason.values}
         condition = ev.both(ev.equals("client_id", client), f"error_code in ({codes})")
-        unseen = reason.case == "unknown" and _may_have_registered(tables, client)
+        written = bool((ints(exchanges, "api_key")[mine] == ApiKey.PRODUCE).any())
+        unseen = reason.case == "unknown" and (written or _lacks_requests(tables, client))
         found += ev.finding(
             tables, kind, ev.INFO if unseen else ev.HIGH, "exchanges", condition, values, case=reason.case,
             client_id=client, transactional_id=reason.transactional_id,
@@ -112,7 +114,7 @@ def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found + _outdated(tables)
 
 
-def _may_have_registered(tables: ev.Tables, client: str | None) -> bool:
+def _lacks_requests(tables: ev.Tables, client: str | None) -> bool:
     """Whether the capture may lack requests of a client: a connection of its was met in its middle, or has missing
     bytes, or its requests have no client id."""
     connections = ev.get(tables, "connections")
