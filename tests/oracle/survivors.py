@@ -29,6 +29,8 @@ NAMED = ("client_ip", "client_port", "broker_port", "correlation_id", *INSTANTS)
 COLUMNS = (*NAMED, "network_kind", "api", "request_frame", *PARTS)
 
 Row = dict[str, Any]
+SAME = {"transaction_timed_out": "producer_fenced"}
+"""Kinds of findings that say more of what another one says, where the capture shows why."""
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ def told(files: list[bytes]) -> Told:
         capture = kdissect.open(paths[0] if len(paths) == 1 else [str(path) for path in paths])
         exchanges = capture.table("exchanges").select(COLUMNS).to_pylist()
         findings = capture.table("findings").to_pylist()
-    return Told(exchanges, {row["id"] for row in findings if row["severity"] != "info"})
+    return Told(exchanges, {SAME.get(row["id"], row["id"]) for row in findings if row["severity"] != "info"})
 
 
 def brokers(whole: Told) -> frozenset[int]:

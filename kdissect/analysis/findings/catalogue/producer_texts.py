@@ -160,11 +160,7 @@ KINDS = {
     ),
     "producer_fenced": Kind(
         cause="client",
-        rule=(
-            "Answers with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or TRANSACTION_COORDINATOR_FENCED. Info where the "
-            "capture lacks the client's own InitProducerId, with its timeout: where a Produce got the answer, or a "
-            "connection of the client began before the capture, or bytes of one are missing."
-        ),
+        rule="Answers with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or TRANSACTION_COORDINATOR_FENCED.",
         headline={
             "many": "{clients:#client} were fenced: they used outdated producer epochs",
             "unknown": "{client:who} was fenced: it used an outdated producer epoch[ ({transaction})]",

@@ -108,7 +108,7 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if len(rows) < PAUSE_FETCHES:
         return []
     size, throttle = ints(fetches, "record_bytes", 0), np.nan_to_num(reals(fetches, "throttle_ms"))
-    joins, again, refused = _joins(tables), _sent_again(tables), _refused(ev.get(tables, "connections"))
+    joins, again, refused = _joins(tables), _sent_again(tables), _refusal_times(ev.get(tables, "connections"))
     lossy = _with_losses(ev.get(tables, "connections"))
     stopped = [
         one
@@ -178,7 +178,7 @@ def _with_losses(connections: pa.Table) -> set[str]:
     return set(ev.names(rows["client_id"]))
 
 
-def _refused(connections: pa.Table) -> dict[str, Int64s]:
+def _refusal_times(connections: pa.Table) -> dict[str, Int64s]:
     """When the hosts of clients were refused connections, by client id, in order."""
     flags, started = refused_connections(connections), times(connections, "started_at")
     addresses, clients = (connections[name].to_pylist() for name in ("client_ip", "client_id"))

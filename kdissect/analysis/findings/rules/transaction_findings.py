@@ -72,14 +72,10 @@ def started(tables: ev.Tables) -> list[Started]:
     return sorted(found, key=lambda one: one.at)
 
 
-@finder(
-    exchanges=(row_filters.failed, STARTED), producer_ids=EVERY_ROW, producers=EVERY_ROW, connections=EVERY_ROW
-)  # fmt: skip
+@finder(exchanges=(row_filters.failed, STARTED), producer_ids=EVERY_ROW, producers=EVERY_ROW)
 def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers whose epoch is out of date: another instance took their transactional id, or the coordinator raised it
-    when their transaction timed out. The text says which of the two where the capture shows it. Where the capture
-    lacks the producer's registration, with its timeout, the answer is information: as no producer writes without one,
-    or where it may lack requests of the client."""
+    when their transaction timed out. The text says which of the two where the capture shows it."""
     exchanges = ev.get(tables, "exchanges")
     fenced = np.isin(ints(exchanges, "error_code", 0), list(FENCED.values()))
     if not fenced.any():
@@ -105,21 +101,11 @@ def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         kind = "transaction_timed_out" if reason.case == TIMED_OUT else "producer_fenced"
         values = {"errors": ev.error_names(exchanges, mine), "answers": len(mine), **reason.values}
         condition = ev.both(ev.equals("client_id", client), f"error_code in ({codes})")
-        written = bool((ints(exchanges, "api_key")[mine] == ApiKey.PRODUCE).any())
-        unseen = reason.case == "unknown" and (written or _lacks_requests(tables, client))
         found += ev.finding(
-            tables, kind, ev.INFO if unseen else ev.HIGH, "exchanges", condition, values, case=reason.case,
-            client_id=client, transactional_id=reason.transactional_id,
+            tables, kind, ev.HIGH, "exchanges", condition, values, case=reason.case, client_id=client,
+            transactional_id=reason.transactional_id,
         )  # fmt: skip
     return found + _outdated(tables)
-
-
-def _lacks_requests(tables: ev.Tables, client: str | None) -> bool:
-    """Whether the capture may lack requests of a client: a connection of its was met in its middle, or has missing
-    bytes, or its requests have no client id."""
-    connections = ev.get(tables, "connections")
-    lacking = (ints(connections, "start_seen", 1) == 0) | (ints(connections, "missing_bytes", 0) > 0)
-    return client is None or bool((lacking & ev.equal(connections, "client_id", client)).any())
 
 
 @finder(exchanges=(row_filters.failed, STARTED), producer_ids=EVERY_ROW, producers=EVERY_ROW)
