@@ -261,7 +261,7 @@ def _without_names(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Ta
     text = str(one["text"])
     for value in sorted(names, key=len, reverse=True):
         text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "_", text)
-    return re.sub(r"(?i)\b(?:brokers?|port|partition|producer|frame) (?:\d+(?:, | and )?)+", "", text)
+    return re.sub(r"(?i)\b(?:brokers?|port|partition|producer|frame|on) (?:\d+(?:, | and )?)+", "", text)
 
 
 def _spans(shown: pa.Table) -> list[int]:
