@@ -60,6 +60,10 @@ def suspects(source: str) -> Iterator[tuple[int, str]]:
                 known = NUMBERS.get(name.lstrip("_").removesuffix("_API"))
                 found |= known is not None and numbers(value) == [known]
                 found |= name.endswith("_APIS") and not isinstance(value, ast.Constant) and bool(numbers(value))
+        elif isinstance(node, ast.Dict):
+            for name, value in zip(node.keys, node.values, strict=True):
+                known = NUMBERS.get(re.sub(r"(?<!^)(?=[A-Z])", "_", str(getattr(name, "value", ""))).upper())
+                found |= known is not None and numbers(value) == [known]
         elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
             found = named(node.left) in KEYS and any(0 <= n < 200 for n in numbers(node.comparators[0]))
         elif isinstance(node, ast.Call) and node.args:
@@ -84,7 +88,8 @@ def test_no_other_module_has_one_as_a_number() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "FETCH = 1", "_ENVELOPE = 58", "PRODUCE, INIT_PRODUCER_ID = 0, 22", "GROUP_APIS = (11, 14)", "Api(3)",
+        "FETCH = 1", "_ENVELOPE = 58", "PRODUCE, INIT_PRODUCER_ID = 0, 22", "GROUP_APIS = (11, 14)",
+        "{'JoinGroup': 11}", "Api(3)",
         "rows['api'] == 18", "key != 18", "exchange.api in (0, 1)", "np.isin(ints(table, 'api_key'), (0, 1))",
     ],
 )  # fmt: skip

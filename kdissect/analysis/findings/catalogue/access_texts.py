@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdissect.analysis.findings.catalogue.kind import Kind
+from kdissect.analysis.findings.catalogue.kind import SENT_AGAIN, Kind
 
 KINDS = {
     "connections_refused": Kind(
@@ -53,7 +53,7 @@ KINDS = {
         ),
         example="era_2_4_1",
         starts=True,
-        heads=("batches_sent_again", "batches_written_twice"),  # what was open at it is sent again
+        heads=SENT_AGAIN,
     ),
     "tls_to_plaintext": Kind(
         cause="settings",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdissect.analysis.findings.catalogue.kind import BROKER, CONTROLLER, Kind
+from kdissect.analysis.findings.catalogue.kind import BROKER, CONTROLLER, SENT_AGAIN, Kind
 
 STALLED_TOGETHER = (
     "while requests on {connections:#connection} were due ({clients:list}).[ So did {with:?broker|brokers} "
@@ -89,7 +89,7 @@ KINDS = {
         ),
         example="lab/broker_restarted_librdkafka",
         starts=True,
-        heads=("batches_sent_again", "batches_written_twice"),  # what was open at it is sent again
+        heads=SENT_AGAIN,
         settled_at=BROKER,
     ),
     "slow_requests": Kind(

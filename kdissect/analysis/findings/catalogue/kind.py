@@ -8,6 +8,9 @@ from typing import NamedTuple
 CLIENT, BROKER, BOTH, CONTROLLER = "client", "broker", "both", "controller"
 """Where a further capture would settle a cause: at the client's host, the broker's, both at once, or a controller's."""
 
+SENT_AGAIN = ("batches_sent_again", "batches_written_twice")
+"""Kinds that follow where connections end: what was open on them is sent again."""
+
 Texts = str | Mapping[str, str]
 """A template (`template.py` has its rules), or several under the names of the cases that a finder tells apart."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdissect.analysis.findings.catalogue.kind import BOTH, BROKER, CLIENT, Kind
+from kdissect.analysis.findings.catalogue.kind import BOTH, BROKER, CLIENT, SENT_AGAIN, Kind
 
 KINDS = {
     "network_silent": Kind(
@@ -119,7 +119,7 @@ KINDS = {
         ),
         example="lab/reset_aiokafka_client",
         starts=True,
-        heads=("batches_sent_again", "batches_written_twice"),  # what was open on them is sent again
+        heads=SENT_AGAIN,
         settled_at=BOTH,
     ),
     "window_closed": Kind(

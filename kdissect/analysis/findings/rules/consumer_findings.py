@@ -134,7 +134,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         pauses: list[tuple[float, int]] = []
         for at in np.flatnonzero(had & (gaps >= PAUSE_MS)).tolist():
             begin, stop = int(until[at]), int(begun[mine[at + 1]])
-            if np.searchsorted(refused.get(client, NONE), begin) < np.searchsorted(refused.get(client, NONE), stop):
+            turned_away = refused.get(client, NONE)
+            if ((turned_away >= begin) & (turned_away < stop)).any():
                 continue
             joined = joins.get(client, NONE)
             joined = joined[(joined > begin) & (joined < stop)]
@@ -179,7 +180,7 @@ def _with_losses(connections: pa.Table) -> set[str]:
 
 
 def _refusal_times(connections: pa.Table) -> dict[str, Int64s]:
-    """When the hosts of clients were refused connections, by client id, in order."""
+    """When the hosts of clients were refused connections, by client id."""
     flags, started = refused_connections(connections), times(connections, "started_at")
     addresses, clients = (connections[name].to_pylist() for name in ("client_ip", "client_id"))
     at_host: dict[str, list[int]] = {}
@@ -189,7 +190,7 @@ def _refusal_times(connections: pa.Table) -> dict[str, Int64s]:
     for client, address in sorted({*zip(clients, addresses, strict=True)}, key=str) if at_host else ():
         if client is not None and address in at_host:
             found.setdefault(client, []).extend(at_host[address])
-    return {client: np.array(sorted(when), np.int64) for client, when in found.items()}
+    return {client: np.array(when, np.int64) for client, when in found.items()}
 
 
 def _sent_again(tables: ev.Tables) -> dict[str, float]:

@@ -6,7 +6,6 @@ left to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -66,13 +65,13 @@ RETRIED = {
     **PASSING,
 }
 """Errors after which clients try again (RetriableException in Kafka's Errors)."""
-DATA_APIS: Mapping[str, int] = {
-    "Produce": 0, "Fetch": 1, "ListOffsets": 2, "Metadata": 3, "OffsetCommit": 8, "OffsetFetch": 9,
-    "FindCoordinator": 10, "JoinGroup": 11, "Heartbeat": 12, "LeaveGroup": ApiKey.LEAVE_GROUP, "SyncGroup": 14,
-    "ApiVersions": 18, "InitProducerId": 22, "OffsetForLeaderEpoch": 23, "AddPartitionsToTxn": 24,
-    "AddOffsetsToTxn": 25, "EndTxn": 26, "TxnOffsetCommit": 28, "ConsumerGroupHeartbeat": 68,
-    "ShareGroupHeartbeat": 76, "ShareFetch": 78, "ShareAcknowledge": 79, "StreamsGroupHeartbeat": 88,
-}  # fmt: skip
+DATA_APIS = (
+    ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH,
+    ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP,
+    ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT, ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    ApiKey.SHARE_GROUP_HEARTBEAT, ApiKey.SHARE_FETCH, ApiKey.SHARE_ACKNOWLEDGE, ApiKey.STREAMS_GROUP_HEARTBEAT,
+)  # fmt: skip
 """APIs by which applications read and write. The others are asked by people, tools and brokers, and their errors
 are answers to these."""
 
@@ -91,7 +90,7 @@ def errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         return []
     failed = exchanges.take(pa.array(rows))
     code, api = code[rows], api[rows]
-    asked = np.isin(api, list(DATA_APIS.values()))
+    asked = np.isin(api, DATA_APIS)
     found = []
     for number in np.unique(code).tolist():
         for data in (True, False):
@@ -161,7 +160,7 @@ def _written_in_vain(tables: ev.Tables, exchanges: pa.Table) -> list[str]:
     """Topics that the Produce requests among these exchanges wrote to; none where one of them wrote to several, of
     which any may have the error."""
     topics: set[tuple[int, str]] = set()
-    written = exchanges.filter(pa.array(ints(exchanges, "api_key") == DATA_APIS["Produce"]))
+    written = exchanges.filter(pa.array(ints(exchanges, "api_key") == ApiKey.PRODUCE))
     for name in ("producers", "record_batches") if written.num_rows else ():
         batches = ev.get(tables, name)
         at = _rows_of(batches, written)
@@ -193,7 +192,7 @@ def judged(code: int, api: Int64s, data: bool, count: int, span_ms: float, follo
     if code in MOVED.values():
         return "stale_leader", ev.INFO if followers else ev.LOW
     if code in MISSING.values():
-        produced = bool((api == DATA_APIS["Produce"]).any())
+        produced = bool((api == ApiKey.PRODUCE).any())
         return "missing_topic", ev.MEDIUM if produced or count >= MISSING_COUNT else ev.INFO
     if code in LOST_PLACE.values():
         return "member_unknown", ev.INFO if bool((api == ApiKey.LEAVE_GROUP).all()) else ev.MEDIUM
@@ -201,7 +200,7 @@ def judged(code: int, api: Int64s, data: bool, count: int, span_ms: float, follo
         return "offset_out_of_range", ev.MEDIUM
     if code in RETRIED.values():
         return "retriable_error", ev.MEDIUM
-    if bool((api == DATA_APIS["Produce"]).any()):
+    if bool((api == ApiKey.PRODUCE).any()):
         return "records_refused", ev.HIGH
     return "request_failed", ev.MEDIUM
 
@@ -224,7 +223,7 @@ def versions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """
     exchanges = ev.get(tables, "exchanges")
     refused = ints(exchanges, "error_code", 0) == UNSUPPORTED_VERSION
-    first = refused & (ints(exchanges, "api_key") == DATA_APIS["ApiVersions"])
+    first = refused & (ints(exchanges, "api_key") == ApiKey.API_VERSIONS)
     found = []
     groups = group(exchanges, ["api"])
     for code in np.flatnonzero(groups.count(refused)).tolist():

@@ -23,7 +23,12 @@ SET_OFF = 0.5
 REJOINS = 5
 """Times that one member (a member keeps one connection to its coordinator) was let into its group: its own start, and
 a few others that come and go, take fewer."""
-HEARTBEATS = {"Heartbeat": 12, "ConsumerGroupHeartbeat": 68, "ShareGroupHeartbeat": 76, "StreamsGroupHeartbeat": 88}
+HEARTBEATS = {
+    "Heartbeat": ApiKey.HEARTBEAT,
+    "ConsumerGroupHeartbeat": ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    "ShareGroupHeartbeat": ApiKey.SHARE_GROUP_HEARTBEAT,
+    "StreamsGroupHeartbeat": ApiKey.STREAMS_GROUP_HEARTBEAT,
+}
 SIGNS_OF_LIFE = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, *HEARTBEATS.values())
 """APIs by which a member stays in its group."""
 EVENT_COLUMNS = ["exchange_id", "group_id", "member_id", "client_id", "event", "generation"]
