@@ -263,6 +263,10 @@ class Direction:
     """Round trip of the direction's bytes and their acknowledgement, ns, -1 unknown (`kdissect.tcp.roundtrip`)."""
     floor_kind: int
     """How it was found: a `Found`."""
+    floor_at: int
+    """When an acknowledgement was last timed that took no more than LOCAL_NS longer, ns, NULL none."""
+    slower: int
+    """1 when one without bytes took longer since, and no delayed-acknowledgement timer can be why."""
     floor_samples: int
     """How many acknowledgements were timed while the floor was an upper bound."""
     floor_least: int

@@ -223,6 +223,7 @@ def acknowledged(packet: Segment, connection: Connection, direction: Direction, 
             direction.late_run = 0
         if trip <= LOCAL_NS or direction.floor < 0 or not _on_one_host(connection, direction.floor):
             _sample(direction, trip, bare, opening, proof == Proof.LATE, acks_removed(connection))
+            _note_slower(direction, trip - direction.floor, bare, time)
             direction.floor_least |= least
 
 
@@ -277,6 +278,25 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
     direction.bare_run += 1
     if direction.bare_run >= RUN:
         _set_floor(direction, direction.bare_least, Found.ACK)
+
+
+@part
+def _note_slower(direction: Direction, above: Int, bare: bool, time: Int) -> None:
+    """A sample that is so much (ns) above the floor, which is known by now, agrees with it or doubts it."""
+    if direction.floor < 0:
+        return
+    if above <= LOCAL_NS:
+        direction.floor_at = time
+        direction.slower = 0
+    elif bare and (above < FRESH_NS or above > PROOF_NS):
+        direction.slower = 1
+
+
+@part
+def floor_doubted(direction: Direction, answers: Direction) -> bool:
+    """Whether acknowledgements that would have raised a direction's floor may be missing from the capture: those that
+    are there took longer, and since the last one that did not a packet of `answers` is missing."""
+    return direction.slower == 1 and answers.gap_at > direction.floor_at
 
 
 @part
@@ -336,9 +356,9 @@ def came_first(packet: Segment, acked: Int, resent: Int) -> bool:
 @part
 def may_be_needless(direction: Direction, answers: Direction, request_end: Int, resent: Int) -> bool:
     """Whether a request's copy, `resent` behind its last byte at `request_end`, may not have been needed though nothing
-    says so. It was sent as a probe is, after two round trips and before a host has to acknowledge (RFC 8985). An
-    acknowledgement may be missing from the capture since. Of a timer's copy the time is the network's either way."""
-    return 2 * direction.floor < resent <= PROOF_NS and answers.gap_at > request_end + resent
+    says so: it came after two round trips, as a probe or a timer's does, and a packet that said so may be missing from
+    the capture since (RFC 2883)."""
+    return resent > 2 * direction.floor and answers.gap_at > request_end + resent
 
 
 @part

@@ -41,10 +41,10 @@ def _plain(path: Path) -> bytes:
 def main() -> None:
     paths = [Path(name) for name in sys.argv[1:]] or recordings()
     made = measured(paths)
-    print("| copy | survivors | a part unknown | a part wrong | `network_ms` too large | findings above info |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    print("| copy | survivors | network and broker unknown | another part unknown | a part wrong | `network_ms` too large | findings above info |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     for name, one in made.items():
-        cells = (one.survivors, one.unknown, len(one.wrong), one.above, len(one.findings))
+        cells = (one.survivors, one.unknown, one.unknown_other, len(one.wrong), one.above, len(one.findings))
         print(f"| {name} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")
     for one in made.values():
         for line in one.wrong + one.findings:

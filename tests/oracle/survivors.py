@@ -48,7 +48,9 @@ class Judged:
 
     survivors: int = 0
     unknown: int = 0
-    """Of how many a part is unknown that the whole capture tells."""
+    """Of how many the network's and the broker's parts are unknown that the whole capture tells."""
+    unknown_other: int = 0
+    """Of how many another part is."""
     wrong: list[str] = field(default_factory=list)
     above: int = 0
     """Of how many `network_ms` is more than TOLERANCE_MS larger."""
@@ -92,11 +94,12 @@ def judge(name: str, recording: Recording, whole: Told, copy: Copy, into: Judged
 
 def _compare(name: str, row: Row, real: Row, into: Judged) -> None:
     into.survivors += 1
-    unknown = False
+    unknown, other = False, False
     for part in PARTS:
         said, true = row[part], real[part]
         if true is None or said is None:
             unknown |= part in SPLIT and true is not None
+            other |= part not in SPLIT and true is not None
         elif abs(said - true) > TOLERANCE_MS and abs(said - true) > true / 10:
             if row["network_kind"] is None and (part == "queued_ms" or (part == "broker_ms" and said >= true)):
                 continue
@@ -106,5 +109,6 @@ def _compare(name: str, row: Row, real: Row, into: Judged) -> None:
             kinds = f"{real['network_kind']} -> {row['network_kind']}"
             into.wrong.append(f"{name}: {row['api']} {row['request_frame']} {part} {true:.3f} -> {said:.3f} ({kinds})")
     into.unknown += unknown
+    into.unknown_other += other
     if None not in (row["network_ms"], real["network_ms"]) and row["network_kind"] != "bound":
         into.above += row["network_ms"] > real["network_ms"] + TOLERANCE_MS

@@ -49,9 +49,12 @@ from kdissect.tcp.assembly import bareness, opposite
 from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final, Rise, Sasl, Way, control_at, node_at
 from kdissect.tcp.one_way import rise_known
 from kdissect.tcp.roundtrip import (
+    LOCAL_NS,
+    PROOF_NS,
     Found,
     acks_removed,
     came_first,
+    floor_doubted,
     in_force,
     lost_by_copies,
     may_be_needless,
@@ -437,9 +440,10 @@ def _network_columns(connection: Connection, exchange: Exchange, request: Reques
     if way.skipped == 1 and not alone:  # how long it lay behind its predecessor is not known
         share, kind = np.int64(-1), np.int64(-1)
         exchange.queued_from = NULL
-    if may_be_needless(asking, connection.directions[1 - connection.client], asked, request.resent):
+    doubtful = may_be_needless(asking, connection.directions[1 - connection.client], asked, request.resent)
+    if doubtful and request.resent <= PROOF_NS:  # of a timer's copy the time is the network's either way
         share, kind = np.int64(-1), np.int64(-1)
-    if kind < 0:
+    if kind < 0 or doubtful:
         exchange.request_resent = -1
     if kind < 0 and exchange.queued_from != NULL:  # the answer before it left the broker sooner by so much more
         exchange.queued_from += min(way.rise - way.behind_rise, 0)
@@ -474,7 +478,12 @@ def _think(connection: Connection, first: Int) -> Int:
     removed = connection.same_host == 0 and acks_removed(connection)
     if removed or answering.floor < 0 or answering.floor_kind == Found.BOUND:
         return -1
-    return max(first - since - answering.floor - asking.first_rise, 0)
+    if floor_doubted(answering, asking):
+        return -1
+    thought = first - since - answering.floor - asking.first_rise
+    if answering.isn == NULL and answering.floor > LOCAL_NS and answering.floor > thought // 10:
+        return -1
+    return max(thought, 0)
 
 
 @part
