@@ -426,6 +426,8 @@ class Connection:
     skipped: int
     """1 when it is not known when the answer before the next one ended: bytes of it are missing from the capture, or it
     came sooner than was captured."""
+    doubted_at: int
+    """When a packet of the client last said that it had the answer before sooner than that was captured, NULL never."""
     think_packets: int
     """Value of `packets` when `think_from` was set."""
     think_from: int
@@ -459,6 +461,8 @@ class Connection:
     """Correlation id of the last request."""
     answered_to: int
     """Up to where the answers were acknowledged when it came."""
+    asked_missing: int
+    """Value of `missing_total` of its direction then."""
     repeats: int
     """How many requests had the id of the one before."""
     pipelined: int

@@ -313,16 +313,21 @@ def doubt_answer(packet: Segment, connection: Connection, direction: Direction) 
     """Notes that the latest answer reached the client sooner than was captured, if a packet that acknowledges bytes of
     a direction says so. It says that they came twice (D-SACK, RFC 2883) where no second copy was captured, or it echoes
     the timestamp of a packet that was not captured."""
-    since = connection.answered_last
-    if direction.side != 1 - connection.client or since == NULL:
+    if direction.side != 1 - connection.client:
         return
+    unseen = echoes_unseen(packet, direction)
     sooner = packet.flags & DSACK != 0
+    if unseen or (sooner and (direction.ahead_head >= 0 or connection.held > 0)):  # that waits may be the latest
+        connection.doubted_at = packet.time
+    since = connection.answered_last
+    if since == NULL:
+        return
     if sooner and direction.copies > direction.copies_told:
         copied = direction.copy_at[(direction.copies - 1) % COPIES]
         sooner = copied < min(since, packet.time - TIMER_NS - 2 * max(direction.floor, 0))
         direction.copies_told += 1
-    if sooner or echoes_unseen(packet, direction):
-        connection.think_from = NULL
+    if sooner or unseen:
+        connection.doubted_at = packet.time
         connection.skipped = 1
 
 

@@ -12,6 +12,11 @@ from tests.oracle.forms import DAMAGE, FORMS, read
 from tests.oracle.material import CAPTURES
 from tests.oracle.survivors import Judged, brokers, judge, told
 
+HEADINGS = (
+    "copy", "survivors", "network and broker unknown", "another part unknown", "a part wrong",
+    "`network_ms` too large", "findings above info",
+)  # fmt: skip
+
 
 def recordings() -> list[Path]:
     """All committed recordings that are no copies of others, and are of Kafka."""
@@ -41,8 +46,8 @@ def _plain(path: Path) -> bytes:
 def main() -> None:
     paths = [Path(name) for name in sys.argv[1:]] or recordings()
     made = measured(paths)
-    print("| copy | survivors | network and broker unknown | another part unknown | a part wrong | `network_ms` too large | findings above info |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print(f"| {' | '.join(HEADINGS)} |")
+    print("| --- " * len(HEADINGS) + "|")
     for name, one in made.items():
         cells = (one.survivors, one.unknown, one.unknown_other, len(one.wrong), one.above, len(one.findings))
         print(f"| {name} | " + " | ".join(f"{cell:,}" for cell in cells) + " |")

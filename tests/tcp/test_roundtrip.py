@@ -567,3 +567,108 @@ def test_the_way_back_is_unknown_where_a_connection_is_met_until_its_least_is_kn
     assert found[-1][1] == "bound"
     assert begun.shares()[0][1] == "ack"
     assert begun.shares()[-1][1] == "timestamps"
+
+
+def think_times(wire: Wire) -> dict[int, float | None]:
+    """`think_ms` by when the request came, ms after START."""
+    rows = [row for row in wire.table("exchanges") if row["request_first_at"] is not None]
+    return {round(row["request_first_at"].timestamp() * 1000 - START / MS): row["think_ms"] for row in rows}
+
+
+def test_requests_behind_a_lost_answer_keep_the_clients_time() -> None:
+    wire = Wire()
+    wire.begin()
+    wire.ask(20)
+    wire.answer(21)
+    wire.uncaptured()
+    for n in range(6):  # their answers wait for the missing one; it may still come
+        wire.ask(30 + 10 * n)
+        wire.answer(31 + 10 * n)
+    found = think_times(wire)
+    assert found[30] is None  # the answer before it is missing
+    assert [found[30 + 10 * n] for n in range(1, 6)] == [9.0] * 5
+
+
+def test_requests_behind_a_lost_request_keep_the_clients_time() -> None:
+    wire = Wire()
+    wire.begin()
+    wire.ask(20)
+    wire.uncaptured()
+    wire.answer(21)
+    for n in range(6):
+        wire.ask(30 + 10 * n)
+        wire.answer(31 + 10 * n)
+    found = think_times(wire)
+    assert found[30] is None  # another request may have been lost with the one that is
+    assert [found[30 + 10 * n] for n in range(1, 6)] == [9.0] * 5
+
+
+@pytest.mark.parametrize("sooner", [False, True])
+def test_an_answer_behind_a_hole_that_reached_the_client_sooner_tells_no_client_time(sooner: bool) -> None:
+    """The client echoes a timestamp that no captured packet had: another copy of the answer."""
+    wire = Wire(stamps=True)
+    wire.begin()
+    wire.ask(20)
+    wire.answer(21)
+    wire.uncaptured()
+    wire.ask(30)
+    wire.answer(31)
+    wire.ask(40)
+    wire.answer(46)
+    if sooner:
+        wire.stamped[BROKER] = 7_000_043
+    wire.ask(50)
+    wire.answer(51)
+    assert think_times(wire)[50] == (None if sooner else 4.0)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_round_trip_to_the_client_that_may_have_risen_unseen(lost: bool) -> None:
+    """Captured at the broker; the way to the client and back takes 10 ms, and then, for some packets at least, 25."""
+    wire = Wire()
+    wire.packet(0, CLIENT, -1, b"", 0, SYN)
+    wire.packet(0, BROKER, -1, b"", 0, SYN | ACK)
+    wire.packet(10, CLIENT, 0, b"", 0)
+    for n in range(6):
+        wire.ask(100 * n + 20)
+        wire.answer(100 * n + 21)
+        wire.packet(100 * n + (31 if n < 5 else 46), CLIENT, len(wire.said[CLIENT]), b"", len(wire.said[BROKER]))
+    wire.packet(590, CLIENT, len(wire.said[CLIENT]), b"", len(wire.said[BROKER]))
+    if lost:
+        wire.uncaptured()
+    wire.ask(621)
+    wire.answer(622)
+    found = think_times(wire)
+    assert found[520] == 89.0
+    assert found[621] == (None if lost else 90.0)
+
+
+def test_of_a_connection_met_in_its_middle_the_way_may_take_less_than_it_did_since() -> None:
+    wire = Wire()
+    wire.said[:] = [api_versions_request(0), api_versions_response(0)]
+    for n in range(20):
+        wire.ask(100 * n + 20)
+        wire.answer(100 * n + 21)
+        wire.packet(100 * n + 31, CLIENT, len(wire.said[CLIENT]), b"", len(wire.said[BROKER]))
+    wire.ask(1951)
+    wire.answer(1952)
+    wire.packet(1962, CLIENT, len(wire.said[CLIENT]), b"", len(wire.said[BROKER]))
+    wire.ask(2152)
+    found = think_times(wire)
+    assert found[1920] is None  # 10 of 99 ms may have been less
+    assert found[2152] == 190.0
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_whether_a_timers_copy_was_needed_is_unknown_where_a_packet_is_missing_since(lost: bool) -> None:
+    wire = Wire()
+    wire.begin()
+    wire.ask(10)
+    wire.again(260)
+    wire.bare(260.4)
+    if lost:
+        wire.uncaptured()
+    wire.answer(261)
+    row = wire.table("exchanges")[-1]
+    assert row["request_resent_ms"] == (None if lost else 250)
+    assert row["network_ms"] == 250.4

@@ -103,6 +103,7 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
     connection.held_head = -1
     connection.answered_last = tl.NULL
     connection.think_from = tl.NULL
+    connection.doubted_at = tl.NULL
     connection.unacked = -1
     connection.round_min = -1
     connection.round_max = -1

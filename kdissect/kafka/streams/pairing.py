@@ -464,26 +464,67 @@ def _abandoned(connection: Connection, exchange: Exchange, answered: Int) -> Non
 
 
 @part
-def _think(connection: Connection, first: Int) -> Int:
-    """The client's time until a request, where nothing was in flight, ns, -1 unknown: less the way to it and back.
-    Unknown too where bytes of either direction are missing since the response, and where no more is known of the way
-    than what it takes at most."""
+def _way_back(connection: Connection) -> Int:
+    """What a client's time until its request, which is taken now, is less: the way from here and back, ns. -1 unknown,
+    as where no more is known of it than what it takes at most, or where packets that would tell may be missing."""
     asking, answering = connection.directions[connection.client], connection.directions[1 - connection.client]
-    missed = connection.sealed == 0 and answering.started > 0 and answering.acked > answering.next + 1
-    if missed or max(asking.lost, answering.lost) >= connection.think_packets:
-        return -1
-    since = connection.think_from
-    if connection.requests_open > 0 or connection.held > 0 or since == NULL or since == 0 or first < since:
-        return -1
     removed = connection.same_host == 0 and acks_removed(connection)
-    if removed or answering.floor < 0 or answering.floor_kind == Found.BOUND:
+    if removed or answering.floor < 0 or answering.floor_kind == Found.BOUND or floor_doubted(answering, asking):
         return -1
-    if floor_doubted(answering, asking):
+    rise = asking.first_rise if connection.sealed == 0 else np.int64(0)
+    return answering.floor + rise if rise_known(connection, asking, rise) == Rise.KNOWN else np.int64(-1)
+
+
+@part
+def _time_to_think(connection: Connection, since: Int, first: Int, way_back: Int) -> Int:
+    """The client's time until a request from the answer before it, ns, -1 unknown. Of a connection that was met in its
+    middle the way may take anything less than it did since."""
+    if since == NULL or since == 0 or first < since or way_back < 0 or connection.doubted_at > since:
         return -1
-    thought = first - since - answering.floor - asking.first_rise
-    if answering.isn == NULL and answering.floor > LOCAL_NS and answering.floor > thought // 10:
+    thought = first - since - way_back
+    met = connection.directions[1 - connection.client].isn == NULL
+    return -1 if met and way_back > LOCAL_NS and way_back > thought // 10 else max(thought, 0)
+
+
+@part
+def _answered_since(M: Words, connection: Connection, first: Int) -> bool:
+    """Whether a held response, whose request was not captured yet, came since the client waits for nothing and before
+    its request's first byte at `first`, or may have."""
+    h = connection.held_head
+    while h >= 0:
+        frame = request_at(M, h).frame
+        if frame.first <= first and (frame.last == NULL or frame.last > connection.think_from):
+            return True
+        h = request_at(M, h).next
+    return False
+
+
+@part
+def _think(M: Words, connection: Connection, first: Int, way_back: Int) -> Int:
+    """The client's time until a request that is taken now, where nothing was in flight, ns, -1 unknown. Unknown too
+    where bytes of either direction are missing since the response."""
+    asking, answering = connection.directions[connection.client], connection.directions[1 - connection.client]
+    if connection.requests_open > 0 or answering.lost >= connection.think_packets:
         return -1
-    return max(thought, 0)
+    if connection.sealed == 1:
+        if asking.lost >= connection.think_packets or connection.held > 0:
+            return -1
+    else:
+        if asking.missing_total != connection.asked_missing or _answered_since(M, connection, first):
+            return -1
+        if answering.started > 0 and answering.acked > answering.next + 1:
+            return -1
+    return _time_to_think(connection, connection.think_from, first, way_back)
+
+
+@part
+def _think_behind(M: Words, connection: Connection, answered: Int, end: Int, missing: Int) -> None:
+    """Sets what a client took until a request that was captured before the answer it waited for, whose bytes lay behind
+    a hole: the answer ended at `answered`, and at the position `end`, up to where the request's packet acknowledges.
+    `missing`: that of the request that was answered."""
+    following = request_at(M, connection.request_head)
+    if connection.sealed == 0 and following.answered_to == end and following.missing == missing:
+        following.think = _time_to_think(connection, answered, following.frame.first, following.way_back)
 
 
 @part
@@ -584,10 +625,10 @@ def _last_before(M: Words, connection: Connection, request: Request, held_respon
 
 
 @part
-def _meet_held(M: Words, connection: Connection, r: Int, had: Int) -> bool:
-    """A request that was captured after its response; True when one was waiting for it. `had`: up to where it
-    acknowledges answers, which came before it was sent; NULL for one that waited behind a hole."""
+def _meet_held(M: Words, connection: Connection, r: Int) -> bool:
+    """A request that was captured after its response; True when one was waiting for it."""
     request = request_at(M, r)
+    had = request.answered_to  # those answers came before it was sent
     before = -1
     h = connection.held_head
     while h >= 0:
@@ -747,7 +788,13 @@ def take_request(
     request.bare = waited.bare if waited.acked != NULL else 0
     request.proof = waited.proof if waited.acked != NULL else 0
     request.resent = waited.resent if waited.acked != NULL else 0
-    request.think = _think(connection, direction.first)
+    request.answered_to = answered_to
+    if not at_once:
+        request.answered_to = NULL
+    request.way_back = _way_back(connection)
+    request.think = _think(M, connection, direction.first, request.way_back)
+    request.missing = direction.missing_total
+    connection.asked_missing = direction.missing_total
     request.unseen_until = direction.unseen_until
     if _damaged(request.frame):
         direction.unseen_until = direction.latest
@@ -761,7 +808,7 @@ def take_request(
         connection.think_from = NULL
         _free_request(M, r)
         return
-    if connection.held > 0 and _meet_held(M, connection, r, answered_to if at_once else np.int64(NULL)):
+    if connection.held > 0 and _meet_held(M, connection, r):
         return
     if connection.request_tail >= 0:
         tail = request_at(M, connection.request_tail)
@@ -895,6 +942,8 @@ def take_response(M: Words, connection: Connection, direction: Direction, buf: B
     _set_way(request.way, connection, exchange.response)
     exchange.queued_from = request.way.behind
     _answer_columns(connection, exchange, request, exchange.response.last)
+    if connection.request_head >= 0:
+        _think_behind(M, connection, exchange.response.last, direction.next, request.missing)
     latest = request.n == connection.requests - 1
     if request.api == ApiKey.SASL_HANDSHAKE and latest and have >= 6 and be16(buf, o + 4) != 0:
         connection.sasl = tl.LOGINS[connection.sasl, tl.Login.REFUSED]

@@ -79,6 +79,13 @@ class Request:
     """What it lost because bytes up to its end were sent again, ns."""
     think: int
     """What the client took until it, ns, -1 unknown."""
+    way_back: int
+    """How long an answer is on its way to the client from here and the client's next packet back, as known when the
+    request came, ns, -1 unknown."""
+    answered_to: int
+    """Stream position up to where its packet acknowledges answers, NULL not known."""
+    missing: int
+    """Value of `missing_total` of its direction when it was taken."""
     unseen_until: int
     """That of its direction when it came."""
     way: Way
