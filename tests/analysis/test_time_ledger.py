@@ -429,6 +429,21 @@ def test_what_no_acknowledgement_measures_is_unknown_but_for_what_was_agreed() -
     assert spent(tables_of([row]))[:2] == [("agreed", "max_wait", 500), ("unknown", "no_acknowledgement", 200)]
 
 
+def test_a_wait_while_the_network_was_gone_is_unknown_beyond_what_was_agreed() -> None:
+    """The answer to the long poll may have been lost: requests of the same two hosts were not acknowledged."""
+    poll = exchange(0, 0, 5000, api_key=1, agreed_ms=500.0)
+    lost = exchange(1, 2000, 3010, B, network_kind="silence", network_ms=3000.0, broker_ms=10.0)
+    polled = [row for row in spent(tables_of([poll, lost]), "connection") if row[0] != "idle"]
+    assert polled == [
+        ("agreed", "max_wait", 500), ("broker", "remainder", 1500), ("unknown", "no_acknowledgement", 3000),
+        ("network", "silence", 3000), ("broker", "remainder", 10),
+    ]  # fmt: skip
+    tables = tables_of([poll, lost])
+    elsewhere = pa.array(["::2", "::3"])
+    tables["connections"] = tables["connections"].drop_columns("broker_ip").append_column("broker_ip", elsewhere)
+    assert spent(tables, "connection")[:2] == [("agreed", "max_wait", 500), ("broker", "remainder", 4500)]
+
+
 def test_a_lost_answer_is_unknown_until_a_later_request_of_its_connection_was_answered() -> None:
     lost = exchange(0, 0, 0, status="unanswered", response_first_at=None, response_last_at=None, broker_ms=None)
     assert spent(tables_of([lost, exchange(1, 100, 10)])) == [

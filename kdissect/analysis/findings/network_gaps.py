@@ -15,12 +15,9 @@ import pyarrow.compute as pc
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
+from kdissect.analysis.ledger.time_owners import GONE_MS, UNACKNOWLEDGED
 from kdissect.arrays.arrow import MILLI, Flags, Int64s, encoded, reals, times
 
-GONE_MS = 1000.0
-"""Time without any acknowledgement from a host: retransmission timers start at 200 ms."""
-GONE_KINDS = ("silence", "resent")
-"""Values of `network_kind` for time in which sent bytes were not acknowledged, or were sent again."""
 BOUND = "bound"
 """The `network_kind` of time of which the network had that much at most."""
 EXPLAINED = 0.5
@@ -57,7 +54,7 @@ def maybe_long_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
 def network_gaps(exchanges: pa.Table, connections: pa.Table) -> list[NetworkGap]:
     """The gaps of each pair of hosts, by time."""
     lost = np.nan_to_num(reals(exchanges, "network_ms"))
-    return _gaps(exchanges, connections, _of_kinds(exchanges, *GONE_KINDS) & (lost >= GONE_MS), lost)
+    return _gaps(exchanges, connections, _of_kinds(exchanges, *UNACKNOWLEDGED) & (lost >= GONE_MS), lost)
 
 
 def possible_gaps(exchanges: pa.Table, connections: pa.Table) -> list[NetworkGap]:
@@ -73,7 +70,7 @@ def possible_gaps(exchanges: pa.Table, connections: pa.Table) -> list[NetworkGap
     lost = waited.copy()
     for part in ("agreed_ms", "throttled_ms", "replication_ms"):
         lost -= np.where(unknown, np.nan_to_num(reals(exchanges, part)), 0.0)
-    flags = (unknown | _of_kinds(exchanges, *GONE_KINDS, BOUND)) & (lost >= GONE_MS)
+    flags = (unknown | _of_kinds(exchanges, *UNACKNOWLEDGED, BOUND)) & (lost >= GONE_MS)
     return _gaps(exchanges, connections, flags, waited)
 
 

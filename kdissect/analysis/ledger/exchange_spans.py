@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.analysis.grouping import group
 from kdissect.analysis.holds.throttle_windows import throttle_windows
 from kdissect.analysis.ledger import time_owners as o
 from kdissect.analysis.ledger.interval_sweep import Spans
@@ -23,8 +24,6 @@ GROUP_APIS = (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 """JoinGroup and SyncGroup."""
 TRANSACTION_APIS = (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT)
 """AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit."""
-FRONT = ("resent", "silence")
-"""Kinds of network time that lie before the broker had the request."""
 OWED = ("unanswered", "pending", "one_way", "partial")
 """Statuses of requests to which an answer, or the rest of one, never came."""
 UNREAD_MS = 200.0
@@ -61,7 +60,7 @@ class Rows:
         """The exchanges whose parts are known."""
         network, broker = self.micros("network_ms"), self.micros("broker_ms")
         way_up = reals(exchanges, "network_up_ms")
-        up = np.where(np.isin(self.kind, FRONT), network, network // 2)
+        up = np.where(np.isin(self.kind, o.UNACKNOWLEDGED), network, network // 2)
         up = np.where(np.isnan(way_up), up, np.minimum(np.nan_to_num(way_up) * MILLI, network)).astype(np.int64)
         self.sent = self.asked + self.micros("request_transfer_ms")
         self.there = self.sent + up
@@ -119,7 +118,9 @@ def exchange_spans(rows: Rows) -> Spans:
     parts.add_apart(known, there, begun, np.full(rows.count, o.rank_of(o.QUEUED)))
     parts.add_apart(known, begun, turn, throttle)
     parts.add_apart(known, turn, until, waited)
-    parts.add_apart(known, until, served, work)
+    sure = served_until(rows, until, served)
+    parts.add_apart(known, until, sure, work)
+    parts.add_apart(known, sure, served, _ranks(rows, o.UNMEASURED))
     parts.add_apart(known, served, done, _ranks(rows, o.FOLLOWERS))
     parts.add_apart(known, done, reached, way, there)
     parts.add_apart(known, reached, last, np.where(client_reads, transfer, _ranks(rows, o.UNREAD_ANSWER)),
@@ -183,6 +184,34 @@ def exchange_borders(rows: Rows) -> list[Int64s]:
         rows.reached,
         rows.last,
     ]
+
+
+def served_until(rows: Rows, begin: Int64s, end: Int64s) -> Int64s:
+    """Up to when each exchange, which was at its broker from `begin` to `end`, was surely there; µs, [rows].
+
+    Once nothing between its two hosts gets through for GONE_MS, as other requests show, its answer may have been lost:
+    the broker's host sends it again some time after that (RFC 6298)."""
+    lost = rows.known & np.isin(rows.kind, o.UNACKNOWLEDGED) & (rows.there - rows.sent >= o.GONE_MS * MILLI)
+    sure = end.copy()
+    if not lost.any():
+        return sure
+    hosts = np.append(group(rows.connections, ["client_ip", "broker_ip"]).code, -1)[rows.connection]
+    mine = np.flatnonzero(rows.known & np.isin(hosts, hosts[lost]))
+    mine = mine[np.argsort(hosts[mine], kind="stable")]
+    for some in np.split(mine, np.flatnonzero(np.diff(hosts[mine])) + 1):
+        lows, highs = _merged(rows.sent[some][lost[some]], rows.there[some][lost[some]])
+        gap = np.minimum(np.searchsorted(highs, begin[some], side="right"), len(lows) - 1)
+        over = (highs[gap] > begin[some]) & (lows[gap] < end[some])
+        sure[some[over]] = np.maximum(begin[some], lows[gap])[over]
+    return sure
+
+
+def _merged(begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+    """Begin and end of the stretches that these spans cover together, by time."""
+    order = np.argsort(begin, kind="stable")
+    begin, reach = begin[order], np.maximum.accumulate(end[order])
+    first = np.flatnonzero(np.append(True, begin[1:] > reach[:-1]))
+    return begin[first], reach[np.append(first[1:], len(begin)) - 1]
 
 
 def _ways(rows: Rows) -> Int64s:

@@ -26,6 +26,11 @@ class Label(NamedTuple):
 
 NETWORK_KINDS = ("both_ends", "handshake", "ack", "timestamps", "proven", "resent", "silence", "bound")
 """Values of `network_kind`, the surest first; each is the evidence of its interval."""
+UNACKNOWLEDGED = ("silence", "resent")
+"""Values of `network_kind` for time in which sent bytes were not acknowledged, or were sent again: it lies before the
+broker had the request."""
+GONE_MS = 1000.0
+"""Time without any acknowledgement from a host: retransmission timers start at 200 ms."""
 STALL = Label("broker", "stall")
 SERVED = Label("broker", "remainder")
 UNREAD_REQUEST = Label("broker", "closed_window")

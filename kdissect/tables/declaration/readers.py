@@ -268,7 +268,7 @@ BUDGET = reader(
     "response_first_at response_last_at request_transfer_ms network_ms network_up_ms queued_ms broker_ms "
     "replication_ms agreed_ms throttled_ms response_transfer_ms network_kind throttle_ms",
     fetches="exchange_id record_bytes",
-    connections="connection_id client_ip client_id group_id started_at ended_at zero_window_ms",
+    connections="connection_id client_ip broker_ip client_id group_id started_at ended_at zero_window_ms",
 )
 BUDGET_TOPICS = reader(
     "time budgets of topics", fetch_partitions="exchange_id topic", produce_partitions="exchange_id topic"

@@ -14,9 +14,10 @@ from kdissect.analysis.findings.client_ways import LEAST_RTO_MS, copies_in, with
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.missing_packets import without_bare_packets
-from kdissect.analysis.findings.network_gaps import GONE_KINDS, GONE_MS, long_on_the_way, network_gaps
+from kdissect.analysis.findings.network_gaps import long_on_the_way, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.grouping import group
+from kdissect.analysis.ledger.time_owners import GONE_MS, UNACKNOWLEDGED
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, ints, reals, times
 from kdissect.schema.apikeys import ApiKey
 
@@ -273,7 +274,7 @@ def unacknowledged(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             "broker_ip": gap.broker_ip, "connections": ids,
         }  # fmt: skip
         condition = ev.both(
-            ev.among("connection_id", ids), f"network_ms >= {GONE_MS:g}", ev.among("network_kind", GONE_KINDS),
+            ev.among("connection_id", ids), f"network_ms >= {GONE_MS:g}", ev.among("network_kind", UNACKNOWLEDGED),
             f"request_first_at >= {ev.instant(gap.begin)}", f"request_first_at <= {ev.instant(gap.end)}",
         )  # fmt: skip
         found += ev.finding(
