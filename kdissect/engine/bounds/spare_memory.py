@@ -22,6 +22,10 @@ LARGE = 2 << 20
 """Below that are most columns of a block: those that are taken anew from the system for each cost more than their work,
 with two threads above all. Twice as much takes 10 MB more, and 27 where there are millions of connections."""
 
+DECAY_MS = 30
+"""After so long jemalloc gives back what is free, a second by itself: 26 of 599 MB less of a first screen for 1 % more
+CPU; at once would be 36 MB less for 7 %."""
+
 
 def frugal() -> None:
     """Give back memory that is free: block after block of rows comes and goes. Arrow's default allocator keeps up to 60
@@ -29,6 +33,7 @@ def frugal() -> None:
     often, keeps some 20 MB."""
     with contextlib.suppress(NotImplementedError):
         pa.set_memory_pool(pa.jemalloc_memory_pool())
+        pa.jemalloc_set_decay_ms(DECAY_MS)
     with contextlib.suppress(AttributeError, OSError, TypeError):  # other C libraries
         adjust = ctypes.CDLL(None).mallopt
         adjust(M_MMAP_THRESHOLD, LARGE)

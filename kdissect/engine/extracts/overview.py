@@ -99,12 +99,13 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
                         gathered.count(batch)
                     else:
                         gathered.feed(name, batch)
-        evidence.take(part)
         spending.add_rows(part)
         rows = {name: part[name] for name in READS.keys() & part.keys() if not isinstance(part[name], Codes)}
         traffic.add_rows({name: run.builder.resolve(name, table) for name, table in rows.items()})
         for sums in run.sums:
             traffic.add(sums)
+        rows = {}
+        evidence.take(part)
         still = counted if spending.full else _together(wanted, BUDGET.tables)
         if evidence.full and still_read != still:
             still_read = still

@@ -42,7 +42,7 @@ def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) 
     run = AnalysedRun(captures, read, settings)
     evidence, spare = Evidence(EVIDENCE, settings.slow), Spare(0.2)
     for part in names.parts(run):
-        evidence.take(part)
+        evidence.take(dict(part))
         named = {name: run.builder.resolve(name, part[name], plain=True) for name in read if name in part}
         for name in WANTED.keys() & named.keys():
             if TABLES[name].progressive and named[name].num_rows:

@@ -42,7 +42,9 @@ class Evidence:
         return self._rows >= self.most
 
     def take(self, part: dict[str, pa.Table]) -> None:
-        """Keep the rows and columns that findings read, as long as there is room."""
+        """Keep the rows and columns that findings read, as long as there is room.
+
+        Tables that rows are kept of are taken out of `part`: each is let go of before the next one is copied."""
         self.first.add_rows(part)
         there = [name for name in READ if name in part and part[name].num_rows]
         names = [name for name in there if not TABLES[name].made.analysis]
@@ -50,15 +52,15 @@ class Evidence:
             few = self._rows + sum(part[name].num_rows for name in names) <= FEW * self.most
             for name in names:
                 wanted = READ[name].union(sort_columns(name))
-                columns = [column for column in part[name].column_names if column in wanted]
-                table = part[name].select(columns)
-                if not few:
-                    table = select_evidence(name, table, self.limits)
-                    if table.num_rows == part[name].num_rows:  # a copy: these lie among columns that nobody keeps
-                        table = table.take(pa.array(np.arange(table.num_rows)))
+                read = part.pop(name)
+                read = read.select([column for column in read.column_names if column in wanted])
+                table = read if few else select_evidence(name, read, self.limits)
+                if not few and table.num_rows == read.num_rows:  # a copy: these lie among columns that nobody keeps
+                    table = table.take(pa.array(np.arange(table.num_rows)))
+                if name == "exchanges":
+                    self.exchanges += read.num_rows
                 self._parts.setdefault(name, []).append(table)
                 self._rows += table.num_rows
-            self.exchanges += part["exchanges"].num_rows
         elif names:
             self.whole = False
         for name in there:

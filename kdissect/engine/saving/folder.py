@@ -147,7 +147,7 @@ class Folder:
 
     def _write_part(self, part: dict[str, pa.Table], before: int) -> None:
         if self._evidence is not None:
-            self._evidence.take(part)
+            self._evidence.take(dict(part))
         for name in list(part):
             table = part.pop(name)  # one after the other is let go
             if name in self._ordered:
