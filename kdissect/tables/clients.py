@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.arrow import Scalar
+from kdissect.arrays.arrow import Scalar, distinct
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.growing import grown, read
 from kdissect.kernels.kernel import kernel
 from kdissect.schema.apikeys import ApiKey
@@ -162,7 +163,7 @@ class Clients:
         done, size = block.done, len(block.connections)
         named = self.client_id.fresh(done.conn, done.n, done.client, size)
         if len(named):
-            self.client_id.note(done.conn[named], done.n[named], block.client_id.take(pa.array(named)), size)
+            self.client_id.note(done.conn[named], done.n[named], block.client_id.take(arrow_array(named)), size)
         for key, path, firsts in (
             (ApiKey.API_VERSIONS, "client_software_name", self.software),
             (ApiKey.API_VERSIONS, "client_software_version", self.version),
@@ -192,11 +193,11 @@ class Clients:
         if not fresh.any():
             return
         self._last[conn[fresh]] = said[fresh]
-        distinct = np.unique(np.stack([conn, client, group], axis=1)[fresh], axis=0)
-        self._own(np.unique(distinct[:, [0, 2]], axis=0), len(block.connections))
-        address = block.directory.client_codes(distinct[:, 0])
-        capture = block.connections.capture[distinct[:, 0]]
-        places = np.unique(np.stack([capture, address, *distinct[:, 1:].T], axis=1), axis=0)
+        spoken = distinct(np.stack([conn, client, group], axis=1)[fresh])
+        self._own(distinct(spoken[:, [0, 2]]), len(block.connections))
+        address = block.directory.client_codes(spoken[:, 0])
+        capture = block.connections.capture[spoken[:, 0]]
+        places = distinct(np.stack([capture, address, *spoken[:, 1:].T], axis=1))
         for where, ip, said_by, code in places.tolist():
             if said_by >= 0 and done.client_ids[said_by]:
                 self.shared.setdefault((where, ip, done.client_ids[said_by]), set()).add(self.group_ids.texts[code])

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, TEXT, TIME_KEY
 from kdissect.tables.exchanges import error_codes
@@ -45,7 +46,7 @@ def transaction_steps(block: Block) -> Rows:
     def gather(name: str) -> pa.Array:
         kind = FIELDS[name]
         pieces = [part.columns.get(name, pa.nulls(len(part.row), kind)) for part in parts]
-        return pa.concat_arrays(pieces).take(pa.array(order))
+        return pa.concat_arrays(pieces).take(arrow_array(order))
 
     def field(name: str) -> Column:
         return lambda: gather(name)
@@ -58,18 +59,18 @@ def transaction_steps(block: Block) -> Rows:
         return make
 
     columns: dict[str, Column] = {
-        "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
+        "exchange_id": lambda: block.exchange_id.take(arrow_array(row)),
         "requested_at": lambda: instant(done.request_first[row]),
         "answered_at": lambda: instant(done.response_last[row]),
         "client_id": lambda: dictionary(done.client[row], done.client_ids),
         "broker": lambda: block.directory.broker(done.conn[row]),
-        "step": lambda: pa.concat_arrays([part.step for part in parts]).take(pa.array(order)),
+        "step": lambda: pa.concat_arrays([part.step for part in parts]).take(arrow_array(order)),
         **{name: field(name) for name in FIELDS},
         "error_code": lambda: optional(errors[row], known[row], CODE),
         "next_producer_id": moved("producer_id", COUNT),
         "next_producer_epoch": moved("producer_epoch", CODE),
         "cluster": lambda: block.cluster(row),
-        TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
     }
     return columns, len(row)
 
@@ -86,7 +87,7 @@ def _below(columns: dict[str, pa.Array], at: Int64s) -> dict[str, pa.Array]:
 
 
 def _words(text: str, size: int) -> pa.Array:
-    return pa.array([text], TEXT).take(pa.array(np.zeros(size, np.int64)))
+    return pa.array([text], TEXT).take(arrow_array(np.zeros(size, np.int64)))
 
 
 def _partitions(topics: Level, partitions: Level) -> dict[str, pa.Array]:

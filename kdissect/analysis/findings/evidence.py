@@ -16,6 +16,7 @@ from kdissect.analysis.findings.catalogue import KINDS, choose
 from kdissect.analysis.findings.phrases import time_text
 from kdissect.analysis.findings.template import fill
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, encoded, ints, latest, one, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import FINDINGS
@@ -183,7 +184,7 @@ def _extreme(rows: pa.Table, names: tuple[str, ...], pick: Callable[[Int64s], in
 
 def error_names(exchanges: pa.Table, rows: Int64s) -> list[str]:
     """Names of the errors of these rows."""
-    return names(exchanges["error"].take(pa.array(rows)))
+    return names(exchanges["error"].take(arrow_array(rows)))
 
 
 def names(texts: pa.ChunkedArray) -> list[str]:

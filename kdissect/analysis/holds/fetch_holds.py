@@ -63,6 +63,7 @@ from kdissect.arrays.arrow import (
     words,
 )
 from kdissect.arrays.codes import Codes
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
 from kdissect.tables.fetch_rows import READ_COMMITTED, FetchRows, fetches_of, find_turns, no_rows
 from kdissect.tables.makers import fills
@@ -267,7 +268,7 @@ def _throttling(exchanges: pa.Table) -> pa.Table:
     kept = np.flatnonzero(reals(exchanges, "throttle_ms") > 0)  # NaN is not
     if not len(kept):
         return pa.table({})
-    return exchanges.select(names).take(pa.array(kept))
+    return exchanges.select(names).take(arrow_array(kept))
 
 
 def _split_by_time(table: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]:
@@ -275,7 +276,7 @@ def _split_by_time(table: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]
     if not table.num_rows or watermark == LATEST:
         return table, table.slice(0, 0)
     early = times(table, "response_first_at") < watermark
-    return table.filter(pa.array(early)), table.filter(pa.array(~early))
+    return table.filter(arrow_array(early)), table.filter(arrow_array(~early))
 
 
 def _split_by_due(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:
@@ -285,23 +286,23 @@ def _split_by_due(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:
     here = table.slice(0, first)
     if not len(later):
         return here, table.slice(first)
-    rest = table.take(pa.array(first + np.flatnonzero(~due[first:])))
+    rest = table.take(arrow_array(first + np.flatnonzero(~due[first:])))
     if first < len(due) // 2:
-        return table.filter(pa.array(due)), rest
-    return pa.concat_tables([here, table.take(pa.array(later))]), rest
+        return table.filter(arrow_array(due)), rest
+    return pa.concat_tables([here, table.take(arrow_array(later))]), rest
 
 
 def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:
     """Rows of a table of exchanges (`list_offsets`) with `broker` and `response_first_at` of their exchange."""
     at = locate(keys_of(rows), keys_of(exchanges))
-    where = pa.array(at, mask=at < 0)
+    where = arrow_array(at, mask=at < 0)
     more = {name: exchanges[name].take(where) for name in ("broker", "response_first_at")}
     return with_columns(rows, more)
 
 
 def _hold_columns(hold: Int64s, spent: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
     """What is filled in of `fetches`; `spent`: a row for each of TIMES."""
-    told = {name: pa.array(ms, pa.float64(), mask=np.isnan(ms)) for name, ms in zip(TIMES, spent, strict=True)}
+    told = {name: arrow_array(ms, pa.float64(), mask=np.isnan(ms)) for name, ms in zip(TIMES, spent, strict=True)}
     return {"hold": words(hold, HOLDS), **told}
 
 

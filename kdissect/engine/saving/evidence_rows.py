@@ -10,6 +10,7 @@ import pyarrow as pa
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.findings import limits, of_topics, select_evidence
 from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import order, sort_columns
@@ -55,7 +56,7 @@ class Evidence:
                 if not few:
                     table = select_evidence(name, table, self.limits)
                     if table.num_rows == part[name].num_rows:  # a copy: these lie among columns that nobody keeps
-                        table = table.take(pa.array(np.arange(table.num_rows)))
+                        table = table.take(arrow_array(np.arange(table.num_rows)))
                 self._parts.setdefault(name, []).append(table)
                 self._rows += table.num_rows
             self.exchanges += part["exchanges"].num_rows
