@@ -9,7 +9,6 @@ client id name, if that is one and the same in the whole capture.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -80,14 +79,14 @@ def _fresh(
     return count
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Firsts:
     """Per connection, the text told by the message with the smallest ordinal."""
 
-    texts: Interned = field(default_factory=Interned)
-    ordinal: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    """As far as it was told of anything, 1 + the ordinal, at most LATEST; 0 never."""
-    code: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    def __init__(self) -> None:
+        self.texts = Interned()
+        self.ordinal: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        """As far as it was told of anything, 1 + the ordinal, at most LATEST; 0 never."""
+        self.code: npt.NDArray[np.int32] = np.zeros(0, np.int32)
 
     def note(self, conn: npt.NDArray[Any], ordinal: Int64s, texts: pa.Array, size: int) -> None:
         """Messages with these ordinals tell these texts (null: nothing) of `conn`. `size`: connections so far."""
@@ -142,21 +141,21 @@ class Firsts:
         return dictionary(codes, self.texts.texts)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Clients:
     """What a run has seen of its clients."""
 
-    client_id: Firsts = field(default_factory=Firsts)
-    software: Firsts = field(default_factory=Firsts)
-    version: Firsts = field(default_factory=Firsts)
-    mechanism: Firsts = field(default_factory=Firsts)
-    group_ids: Interned = field(default_factory=Interned)
-    own: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    """Per connection the group that its requests name: 1 + its code, SEVERAL, or 0 for none."""
-    shared: dict[tuple[int, int, str], set[str]] = field(default_factory=dict)
-    """(capture, client address code, client id) -> groups named from there."""
-    _last: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
-    """By connection, the client id and group that were noted last: most requests say the same again."""
+    def __init__(self) -> None:
+        self.client_id = Firsts()
+        self.software = Firsts()
+        self.version = Firsts()
+        self.mechanism = Firsts()
+        self.group_ids = Interned()
+        self.own: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        """Per connection the group that its requests name: 1 + its code, SEVERAL, or 0 for none."""
+        self.shared: dict[tuple[int, int, str], set[str]] = {}
+        """(capture, client address code, client id) -> groups named from there."""
+        self._last: Int64s = np.zeros(0, np.int64)
+        """By connection, the client id and group that were noted last: most requests say the same again."""
 
     def feed(self, block: Block) -> None:
         """Collect what a block's exchanges and messages tell."""

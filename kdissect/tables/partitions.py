@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +27,7 @@ from kdissect.tables.partition_pairs import pair
 from kdissect.tables.table_block import Block, Column, Rows, flag
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Side:
+class Side(NamedTuple):
     """Partitions named on one side: for each its row of the block, topic as on the wire and number, in wire order."""
 
     row: Int64s

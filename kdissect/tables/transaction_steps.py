@@ -3,7 +3,7 @@ partition that it names (KIP-98, KIP-890)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,7 @@ FIELDS = {
 }  # fmt: skip
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Steps:
+class _Steps(NamedTuple):
     """Steps of one kind: row of the block, name of the step, and the columns of FIELDS that it has."""
 
     row: Int64s

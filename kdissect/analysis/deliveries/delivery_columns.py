@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -183,8 +183,7 @@ class Names:
         return np.where(topic >= 0, self._codes[at], -1) if len(self._keys) else np.full(len(key), -1, np.int64)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Input:
+class Input(NamedTuple):
     """What deliveries are made of."""
 
     exchanges: Exchanges

@@ -28,8 +28,6 @@ end of the window, `agreed_ms` from there at most max_wait_ms long; it is 0 wher
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -77,16 +75,16 @@ MAX_THROTTLED = 1 << 16
 """Connections whose throttle windows are remembered; then all are forgotten."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Part:
     """Rows to work on, of which some may have to wait for the watermark."""
 
-    rows: FetchRows
-    shown: pa.Table | None
-    """The fetches as they came, where they came as a table."""
-    others: pa.Table
-    """Exchanges with throttle windows."""
-    offsets: pa.Table
+    def __init__(self, rows: FetchRows, shown: pa.Table | None, others: pa.Table, offsets: pa.Table) -> None:
+        self.rows = rows
+        self.shown = shown
+        """The fetches as they came, where they came as a table."""
+        self.others = others
+        """Exchanges with throttle windows."""
+        self.offsets = offsets
 
 
 class HoldTracker:

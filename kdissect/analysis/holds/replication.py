@@ -370,12 +370,12 @@ class _Passes:
         return begin, np.where(end == NONE, NONE, end)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Waits:
     """Per Produce: milliseconds (NaN: unknown), and whom it waited for as (row, node id), in order."""
 
-    ms: Reals
-    who: Int64s
+    def __init__(self, ms: Reals, who: Int64s) -> None:
+        self.ms = ms
+        self.who = who
 
 
 def _bisect(values: Int64s, begin: Int64s, end: Int64s, thresholds: Int64s) -> Int64s:

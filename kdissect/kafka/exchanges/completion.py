@@ -11,8 +11,7 @@ no more: brokers pass over them (librdkafka 0.9 to 1.3 ends ApiVersions version 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,13 +61,13 @@ WORTH_SPARING = 1 << 15
 those that follow, which may tell what is lacking."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Sparing:
     """A decoder that gives less, which is enough until exchanges of some APIs came; of none, always."""
 
-    decoder: Decoder
-    until: frozenset[int]
-    over: bool = False
+    def __init__(self, decoder: Decoder, until: frozenset[int], over: bool = False) -> None:
+        self.decoder = decoder
+        self.until = until
+        self.over = over
 
     def enough(self, keys: npt.NDArray[np.int16]) -> bool:
         """Whether it is for the messages of exchanges of these APIs."""
@@ -331,8 +330,7 @@ class Completion:
                     ledger.note(Kind.AMBIGUOUS, where, detail, **place)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Work:
+class _Work(NamedTuple):
     """Finished exchanges on their way to columns, in the order of their requests; what has two rows has one for the
     requests and one for the responses."""
 
@@ -358,7 +356,7 @@ class _Work:
     @property
     def columns(self) -> tuple[npt.NDArray[Any], ...]:
         """All of it but for `rows`, as `gather` takes it."""
-        return tuple(getattr(self, name) for name in _Work.__slots__[1:])
+        return tuple(getattr(self, name) for name in _Work._fields[1:])
 
     def part(self, first: int, upto: int) -> _Work:
         """Some of the exchanges: a copy, unless it is all of them."""

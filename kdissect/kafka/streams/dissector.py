@@ -8,7 +8,6 @@ when a kernel asks for room, and moves bytes that are still needed out of the wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -74,18 +73,18 @@ def by_flow(segments: Words, flows: int) -> Words:
     return order
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Harvest:
     """The result of one call of the kernels. `exchanges` is a view: call `Dissector.used` when done with it."""
 
-    exchanges: Records
-    """`Exchange`, see `kdissect.kafka.streams.state`."""
-    ended: Records
-    """Finished connections: `Connection`, see `kdissect.tcp.layout`."""
-    problems: Records
-    """`Problem`."""
-    silent: Records = field(default_factory=lambda: NONE_SILENT)
-    """Connections of one packet that says nothing, from begin to end: `SILENT`."""
+    def __init__(self, exchanges: Records, ended: Records, problems: Records, silent: Records) -> None:
+        self.exchanges = exchanges
+        """`Exchange`, see `kdissect.kafka.streams.state`."""
+        self.ended = ended
+        """Finished connections: `Connection`, see `kdissect.tcp.layout`."""
+        self.problems = problems
+        """`Problem`."""
+        self.silent = silent
+        """Connections of one packet that says nothing, from begin to end: `SILENT`."""
 
 
 class Dissector:
