@@ -34,7 +34,7 @@ def split_by_cluster(tables: Mapping[str, pa.Table]) -> list[Part]:
     found = {
         name: cluster_codes(table)
         for name, table in tables.items()
-        if name not in WHOLE and table.num_rows and CLUSTER.name in table.column_names
+        if name not in WHOLE and table.num_rows and CLUSTER.name in table.schema.names
     }
     clusters = {text for codes, texts in found.values() for text in _used(codes, texts)}
     if len(clusters) <= 1:
@@ -65,9 +65,10 @@ def each_cluster(tables: Mapping[str, pa.Table], work: Callable[[Mapping[str, pa
 def with_cluster(table: pa.Table, cluster: str | None) -> pa.Table:
     """The table with this cluster in every row, in its place or behind the other columns."""
     values = pa.array([cluster], CLUSTER.type).take(arrow_array(np.zeros(table.num_rows, np.int64)))
-    if CLUSTER.name not in table.column_names:
+    at = table.schema.get_field_index(CLUSTER.name)
+    if at < 0:
         return table.append_column(CLUSTER.name, values)
-    return table.set_column(table.column_names.index(CLUSTER.name), table.schema.field(CLUSTER.name), values)
+    return table.set_column(at, table.schema.field(at), values)
 
 
 def cluster_codes(table: pa.Table) -> tuple[Int64s, list[str]]:

@@ -169,11 +169,12 @@ class Summarizer:
         self._ids.append(_numbers(batch.column("connection_id")))
         self._troubles.connected(batch)
         rows = pa.table([batch.column(name) for name in batch.schema.names], batch.schema.names)
-        if "bytes" in rows.column_names:
+        present = rows.schema.names
+        if "bytes" in present:
             rows = rows.append_column("silent", pc.equal(rows["bytes"], 0))
-        keys = [name for name in (*WANTED["connections"], "silent") if name in rows.column_names and name not in EACH]
+        keys = [name for name in (*WANTED["connections"], "silent") if name in present and name not in EACH]
         figures = [("connection_id", "count"), ("started_at", "min"), ("ended_at", "max")]
-        figures = [one for one in figures if one[0] in rows.column_names]
+        figures = [one for one in figures if one[0] in present]
         kafka = rows["is_kafka"]
         for some, names in ((rows.filter(kafka), keys), (rows.filter(pc.invert(kafka)), OTHERS)):
             named = [name for name in keys if name in names]

@@ -1,4 +1,4 @@
-"""The content of the first screen: frozen dataclasses, a docstring under each field that its name does not explain."""
+"""The content of the first screen: named tuples, a docstring under each field that its name does not explain."""
 
 from __future__ import annotations
 

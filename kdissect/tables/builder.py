@@ -503,7 +503,7 @@ class TableBuilder:
         """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay. `plain`:
         brokers are texts, for whoever puts them beside those of other tables."""
         table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
-        names, cluster = table.column_names, None
+        names, cluster = table.schema.names, None
         for column in _called(name):
             if column not in names:
                 continue

@@ -32,7 +32,8 @@ def order(name: str, table: pa.Table) -> pa.Table:
     """The table in the contract's order. Stable."""
     if isinstance(table, Codes):
         return ordered_codes(table)
-    keys = [key for key in sort_columns(name) if key in table.column_names]
+    present = table.schema.names
+    keys = [key for key in sort_columns(name) if key in present]
     if not keys or table.num_rows < 2:
         return table
     first, *rest = keys
@@ -43,7 +44,7 @@ def order(name: str, table: pa.Table) -> pa.Table:
         times = times.cast(pa.int64())
     if pa.types.is_integer(times.type):
         values = (times.fill_null(NEVER) if times.null_count else times).to_numpy()
-        if TABLES[name].key == BY_REQUEST and EXCHANGE_KEYS[0] in table.column_names:
+        if TABLES[name].key == BY_REQUEST and EXCHANGE_KEYS[0] in present:
             found = by_request(values, *(ints(table, key) for key in EXCHANGE_KEYS))
             return table if found is None else table.take(arrow_array(found))
         if (values[1:] >= values[:-1]).all() and _ascend(rest, table, values[1:] == values[:-1]):
@@ -165,13 +166,13 @@ def _by_first(values: np.ndarray, columns: pa.Table) -> np.ndarray:
     places = np.flatnonzero(np.isin(ordered, ordered[same[differs]]))
     if len(places):
         part = _plain(columns.take(arrow_array(found[places]))).append_column("value", arrow_array(ordered[places]))
-        keys = [("value", "ascending"), *((name, "ascending") for name in columns.column_names)]
+        keys = [("value", "ascending"), *((name, "ascending") for name in columns.schema.names)]
         found[places] = found[places][pc.sort_indices(part, sort_keys=keys)]
     return found
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    return pa.table({name: _plain_column(table[name]) for name in table.column_names})
+    return pa.table({name: _plain_column(table[name]) for name in table.schema.names})
 
 
 def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:

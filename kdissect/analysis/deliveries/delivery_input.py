@@ -103,7 +103,7 @@ class InputReader:
         throttle = (np.nan_to_num(np.clip(reals(table, "throttle_ms"), 0, 1e9)) * MILLI).astype(np.int64)
         since = np.where(api == ApiKey.PRODUCE, PRODUCER_THROTTLE, np.where(api == ApiKey.FETCH, CONSUMER_THROTTLE, 0))
         mutes = version >= since
-        ordered = TIME_KEY if TIME_KEY in table.column_names else "request_first_at"
+        ordered = TIME_KEY if TIME_KEY in table.schema.names else "request_first_at"
         fetches = whole(tables["fetches"])
         follower = _spread(fetches, "is_follower", among) == 1
         return Exchanges(

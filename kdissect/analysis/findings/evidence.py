@@ -74,7 +74,7 @@ def get(tables: Tables, name: str) -> pa.Table:
     table = tables.get(name)
     if table is None:
         return _empty(name)
-    names = table.column_names
+    names = table.schema.names
     absent = _read(name).difference(names)
     if not absent:
         return table
@@ -135,10 +135,11 @@ def finding(
     whole = get(tables, table)
     found = parse(condition, SCHEMAS[table])
     columns = {name: whole[name].cast(SCHEMAS[table].field(name).type) for name in found.columns}
-    begins = [name for name in (TIME_KEY, "request_first_at", "requested_at") if name in whole.column_names]
+    present = whole.schema.names
+    begins = [name for name in (TIME_KEY, "request_first_at", "requested_at") if name in present]
     spans = TABLES[table].when
-    names_of_rows = [name for name in ("exchange_id", "fetch_exchange_id") if name in whole.column_names][:1]
-    extra = [*names_of_rows, *(name for name in (*begins, *spans) if name in whole.column_names)]
+    names_of_rows = [name for name in ("exchange_id", "fetch_exchange_id") if name in present][:1]
+    extra = [*names_of_rows, *(name for name in (*begins, *spans) if name in present)]
     for name in extra:
         columns[name] = whole[name].cast(pa.int64() if name == TIME_KEY else SCHEMAS[table].field(name).type)
     rows = pa.table(columns).filter(found.expression)

@@ -260,7 +260,7 @@ def turns(rows: pa.Table) -> Int64s:
 
 def _throttling(exchanges: pa.Table) -> pa.Table:
     """The exchanges with a throttle time, and of them what matters."""
-    if "throttle_ms" not in exchanges.column_names or not exchanges.num_rows:
+    if "throttle_ms" not in exchanges.schema.names or not exchanges.num_rows:
         return pa.table({})
     names = [*key_names(exchanges), "response_first_at", "throttle_ms"]
     kept = np.flatnonzero(reals(exchanges, "throttle_ms") > 0)  # NaN is not

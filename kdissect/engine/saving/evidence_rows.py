@@ -51,7 +51,7 @@ class Evidence:
             few = self._rows + sum(part[name].num_rows for name in names) <= FEW * self.most
             for name in names:
                 wanted = READ[name].union(sort_columns(name))
-                columns = [column for column in part[name].column_names if column in wanted]
+                columns = [column for column in part[name].schema.names if column in wanted]
                 table = part[name].select(columns)
                 if not few:
                     table = select_evidence(name, table, self.limits)
@@ -72,7 +72,7 @@ class Evidence:
         if name in READ and table.num_rows:
             parts = self._parts.setdefault(name, [])
             if name != "connections" or sum(part.num_rows for part in parts) < self.most:
-                parts.append(table.select([column for column in table.column_names if column in READ[name]]))
+                parts.append(table.select([column for column in table.schema.names if column in READ[name]]))
             else:
                 self.whole = False
 

@@ -103,7 +103,7 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
     consumer = (ints(fetches, "is_follower", 0) == 0) & (ints(fetches, "is_raft", 0) == 0)
-    groups = group(fetches, ["client_id", "client_ip" if "client_ip" in fetches.column_names else "client_id"])
+    groups = group(fetches, ["client_id", "client_ip" if "client_ip" in fetches.schema.names else "client_id"])
     rows = np.flatnonzero(consumer & (begun != NULL_TIME) & (answered != NULL_TIME))
     rows = rows[np.lexsort((begun[rows], groups.code[rows]))]
     if len(rows) < PAUSE_FETCHES:

@@ -129,7 +129,7 @@ def _before(after: pa.Table, given_up: pa.Table) -> pa.Table:
     """Rows of `after` that were given up before on another connection, with when they were sent first. Both are what
     `_sent` makes; however many of them are alike, there are no more rows than `after` has."""
     known = given_up.group_by(SAME).aggregate([("at", "min"), ("connection", "min"), ("connection", "max")])
-    after = after.select([name for name in after.column_names if name != "first_sent"])
+    after = after.select([name for name in after.schema.names if name != "first_sent"])
     found = after.join(known.rename_columns([*SAME, "first_sent", "one", "other"]), SAME, join_type="inner")
     elsewhere = pc.or_(
         pc.not_equal(found["one"], found["connection"]), pc.not_equal(found["other"], found["connection"])
