@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kdissect.capture.name_blocks import add_name, names_in_block
@@ -59,29 +59,29 @@ class Interface(NamedTuple):
     dropped: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FileReport:
     """Facts about one file, up to date after every block. Times in ns (0 while `timed` is 0), sizes in bytes."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.format = ""
-        self.compression = ""
-        self.packets = 0
-        self.timed = 0
-        self.first = 0
-        self.last = 0
-        self.captured_bytes = 0
-        self.original_bytes = 0
-        self.snapped = 0
-        self.over_original = 0
-        self.backwards = 0
-        self.clock_steps = 0
-        self.untimed = 0
-        self.dropped = -1
-        self.damaged_places = 0
-        self.skipped_bytes = 0
-        self.cut = False
-        self.interfaces: list[Interface] = []
+    name: str
+    format: str = ""
+    compression: str = ""
+    packets: int = 0
+    timed: int = 0
+    first: int = 0
+    last: int = 0
+    captured_bytes: int = 0
+    original_bytes: int = 0
+    snapped: int = 0
+    over_original: int = 0
+    backwards: int = 0
+    clock_steps: int = 0
+    untimed: int = 0
+    dropped: int = -1
+    damaged_places: int = 0
+    skipped_bytes: int = 0
+    cut: bool = False
+    interfaces: list[Interface] = field(default_factory=list)
 
     @property
     def link_types(self) -> list[str]:

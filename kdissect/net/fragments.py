@@ -8,6 +8,8 @@ missing byte. A packet that is not whole after `LIFETIME`, or when the bounds ar
 
 from __future__ import annotations
 
+import dataclasses
+
 LIFETIME = 30_000_000_000
 """ns after which a receiver gives a packet up (Linux: ipfrag_time, 30 s)."""
 MAX_PENDING = 4096
@@ -16,24 +18,26 @@ MAX_PENDING_BYTES = 16 << 20
 """Bytes of unfinished packets kept; Linux itself keeps 4 MiB (ipfrag_high_thresh)."""
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class _Packet:
-    def __init__(self, started: int) -> None:
-        self.started = started
-        self.header = b""  # of the piece at offset 0, up to the fragmented part
-        self.protocol = 0  # next header of that piece (IPv6)
-        self.total = -1  # length of the fragmented part, once the last piece was seen
-        self.size = 0  # bytes kept
-        self.pieces: dict[int, tuple[bytes, int]] = {}  # offset: captured bytes, true length
+    started: int
+    header: bytes = b""  # of the piece at offset 0, up to the fragmented part
+    protocol: int = 0  # next header of that piece (IPv6)
+    total: int = -1  # length of the fragmented part, once the last piece was seen
+    size: int = 0  # bytes kept
+    pieces: dict[int, tuple[bytes, int]] = dataclasses.field(
+        default_factory=dict
+    )  # offset: captured bytes, true length
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Reassembler:
     """Joins fragments. `given_up` counts packets that never became whole; `pending` has unfinished ones by view and
     identity, `kept_bytes` of them in all."""
 
-    def __init__(self) -> None:
-        self.given_up = 0
-        self.pending: dict[tuple[int, bytes], _Packet] = {}
-        self.kept_bytes = 0
+    given_up: int = 0
+    pending: dict[tuple[int, bytes], _Packet] = dataclasses.field(default_factory=dict)
+    kept_bytes: int = 0
 
     def add(self, packet: bytes, view: int, time: int) -> tuple[bytes, int] | None:
         """Add one fragment (from its IP header on, as captured); the whole IP packet and its true length when it is

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -77,26 +78,26 @@ def claim_paths() -> dict[tuple[int, int], set[str]]:
     return paths
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Brokers:
     """Claims of a run, by capture name."""
 
-    def __init__(self) -> None:
-        self.claims: dict[tuple[str, str, int], set[tuple[int, str]]] = {}
-        """(capture, host, port) -> node ids, each with the ClusterId that the message carries, else with the unresolved
-        broker on whose connection the message was."""
-        self.told: dict[str, set[int]] = {}
-        """Unresolved broker (`capture<TAB>ip:port`) -> node ids that its clients said."""
-        self.addresses: dict[tuple[str, int], set[str]] = {}
-        """(capture, port) -> addresses of brokers that use it."""
-        self.clusters = Clusters()
-        """What joins addresses to clusters besides the claims."""
-        self.given: dict[str, str] | None = None
-        """Unresolved broker -> the name that `resolve` gave last; None: nobody asks."""
-        self.changes = 0
-        """How often something new was learned."""
-        self._joined: tuple[int, dict[str, str]] | None = None
-        self.given_clusters: dict[str, str | None] = {}
-        """Unresolved broker -> the cluster that `resolve_clusters` gave last, if anybody asks."""
+    claims: dict[tuple[str, str, int], set[tuple[int, str]]] = field(default_factory=dict)
+    """(capture, host, port) -> node ids, each with the ClusterId that the message carries, else with the unresolved
+    broker on whose connection the message was."""
+    told: dict[str, set[int]] = field(default_factory=dict)
+    """Unresolved broker (`capture<TAB>ip:port`) -> node ids that its clients said."""
+    addresses: dict[tuple[str, int], set[str]] = field(default_factory=dict)
+    """(capture, port) -> addresses of brokers that use it."""
+    clusters: Clusters = field(default_factory=Clusters)
+    """What joins addresses to clusters besides the claims."""
+    given: dict[str, str] | None = None
+    """Unresolved broker -> the name that `resolve` gave last; None: nobody asks."""
+    changes: int = 0
+    """How often something new was learned."""
+    _joined: tuple[int, dict[str, str]] | None = None
+    given_clusters: dict[str, str | None] = field(default_factory=dict)
+    """Unresolved broker -> the cluster that `resolve_clusters` gave last, if anybody asks."""
 
     @property
     def names_unchanged(self) -> bool:

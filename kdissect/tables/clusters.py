@@ -18,6 +18,7 @@ Where a step gives two ClusterIds, the address has none, and nothing goes on fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -67,20 +68,20 @@ def cluster_paths() -> dict[tuple[int, int], set[str]]:
     return paths
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Clusters:
     """What messages of a run tell of clusters. Addresses are unresolved brokers: `capture<TAB>ip:port`."""
 
-    def __init__(self) -> None:
-        self.ids: dict[str, set[str]] = {}
-        """Address -> ClusterIds that answers on its connections carry."""
-        self.expected: dict[str, set[str]] = {}
-        """Address -> ClusterIds that requests on its connections expect, where the answer has no error."""
-        self.topic_ids: dict[str, set[str]] = {}
-        """Address -> the least MOST_TOPIC_IDS topic ids that its messages name."""
-        self.told_topic_ids: dict[str, set[str]] = {}
-        """ClusterId -> topic ids that messages name which carry it."""
-        self.changes = 0
-        """How often something new was learned."""
+    ids: dict[str, set[str]] = field(default_factory=dict)
+    """Address -> ClusterIds that answers on its connections carry."""
+    expected: dict[str, set[str]] = field(default_factory=dict)
+    """Address -> ClusterIds that requests on its connections expect, where the answer has no error."""
+    topic_ids: dict[str, set[str]] = field(default_factory=dict)
+    """Address -> the least MOST_TOPIC_IDS topic ids that its messages name."""
+    told_topic_ids: dict[str, set[str]] = field(default_factory=dict)
+    """ClusterId -> topic ids that messages name which carry it."""
+    changes: int = 0
+    """How often something new was learned."""
 
     def feed(self, block: Block) -> None:
         """Collect what a block's messages tell."""

@@ -11,6 +11,7 @@ as controller in Metadata is any broker (KIP-590), and is not read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -106,16 +107,16 @@ Told = tuple[int, str, int]
 """ns, exchange id, API key of the message that told it."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Leaders:
     """What messages of a run told. It does not depend on the order in which they come."""
 
-    def __init__(self) -> None:
-        self.epochs: dict[Topic, dict[tuple[int, int], Told]] = {}
-        """(epoch, leader) -> the first message that told it."""
-        self.views: dict[Topic, dict[View, dict[Told, int]]] = {}
-        """Without epochs: messages at which what a connection tells begins or ends -> leader. A connection is followed
-        by one part of a work, so that all of them together do not depend on how the work is parted."""
-        self.count = 0
+    epochs: dict[Topic, dict[tuple[int, int], Told]] = field(default_factory=dict)
+    """(epoch, leader) -> the first message that told it."""
+    views: dict[Topic, dict[View, dict[Told, int]]] = field(default_factory=dict)
+    """Without epochs: messages at which what a connection tells begins or ends -> leader. A connection is followed by
+    one part of a work, so that all of them together do not depend on how the work is parted."""
+    count: int = 0
 
     def feed(self, block: Block) -> None:
         """Collect the leaders that a block's messages tell."""

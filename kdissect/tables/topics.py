@@ -9,7 +9,7 @@ that carries both tells the name of an id; messages with one of them only add ro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -100,16 +100,16 @@ class Seen:
     """The most replicas that any message told of a partition; 0 where none did."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Given:
     """What was filled in for topics, by their ids or names; None where nothing was known."""
 
-    def __init__(self, replicas: bool = True) -> None:
-        self.replicas = replicas
-        """Whether it matters how many replicas they have."""
-        self.names: dict[tuple[str | None, str], str | None] = {}
-        """By cluster and id."""
-        self.replicas_by_id: dict[str, int | None] = {}
-        self.replicas_by_name: dict[str, int | None] = {}
+    replicas: bool = True
+    """Whether it matters how many replicas they have."""
+    names: dict[tuple[str | None, str], str | None] = field(default_factory=dict)
+    """By cluster and id."""
+    replicas_by_id: dict[str, int | None] = field(default_factory=dict)
+    replicas_by_name: dict[str, int | None] = field(default_factory=dict)
 
     def holds(self, topics: Topics) -> bool:
         """Whether this is what these topics would give."""
@@ -120,21 +120,21 @@ class Given:
         return all(most.get(text) == told for one, most in zip(given, known, strict=True) for text, told in one.items())
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Topics:
     """The map of a run. What it ends up with does not depend on the order in which messages come."""
 
-    def __init__(self, brokers: Brokers | None = None, mentions: bool = False) -> None:
-        self.brokers = Brokers() if brokers is None else brokers
-        """What knows which clusters messages were of."""
-        self.seen: dict[tuple[str, str | None, str | None], Seen] = {}
-        """(origin, id, None) or (origin, None, name) -> what is known."""
-        self.mentions = mentions
-        """Also collect ids and names that stand alone."""
-        self.given: Given | None = None
-        """What was filled in so far; None: nobody asks."""
-        self.changes = 0
-        """How often something new was learned."""
-        self._names: tuple[int, Names] | None = None
+    brokers: Brokers = field(default_factory=Brokers)
+    """What knows which clusters messages were of."""
+    seen: dict[tuple[str, str | None, str | None], Seen] = field(default_factory=dict)
+    """(origin, id, None) or (origin, None, name) -> what is known."""
+    mentions: bool = False
+    """Also collect ids and names that stand alone."""
+    given: Given | None = None
+    """What was filled in so far; None: nobody asks."""
+    changes: int = 0
+    """How often something new was learned."""
+    _names: tuple[int, Names] | None = None
 
     @property
     def names_unchanged(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -52,13 +53,13 @@ COLUMNS = ("broker", "api_key", "api", "min_version", "max_version", "used_min",
 """What `Offered.table` makes."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Offered:
     """Offers and uses of a run, by unresolved broker (`capture<TAB>ip:port`) and API key."""
 
-    def __init__(self) -> None:
-        self.offers: dict[tuple[str, int], tuple[int, int, int]] = {}
-        """(time ns, lowest, highest version) of the latest answer."""
-        self.uses: dict[tuple[str, int], tuple[int, int]] = {}
+    offers: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+    """(time ns, lowest, highest version) of the latest answer."""
+    uses: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
 
     def feed(self, block: Block) -> None:
         """Count a block's requests and read its ApiVersions answers."""
