@@ -169,9 +169,9 @@ class Summarizer:
         self._ids.append(_numbers(batch.column("connection_id")))
         self._troubles.connected(batch)
         rows = pa.table([batch.column(name) for name in batch.schema.names], batch.schema.names)
-        present = rows.schema.names
-        if "bytes" in present:
+        if "bytes" in rows.schema.names:
             rows = rows.append_column("silent", pc.equal(rows["bytes"], 0))
+        present = rows.schema.names
         keys = [name for name in (*WANTED["connections"], "silent") if name in present and name not in EACH]
         figures = [("connection_id", "count"), ("started_at", "min"), ("ended_at", "max")]
         figures = [one for one in figures if one[0] in present]
