@@ -214,7 +214,7 @@ def head_of(i: Scalar, row: Scalar, e: ExchangeColumns, out: Int64s, real: Reals
 
 @kernel("const i8[:] EXCHANGES REQUESTS RESPONSES i8[:,:] f8[:,:]")
 def fill_fetches(
-    rows: Int64s, e: ExchangeColumns, asked: RequestLists, given: ResponseLists, out: Int64s, real: Reals
+    rows: Int64s, e: ExchangeColumns, requests: RequestLists, responses: ResponseLists, out: Int64s, real: Reals
 ) -> None:
     """Rows of fetches into `out`, whose memory is `real`'s too. `rows`: the exchanges."""
     for i in range(rows.size):
@@ -228,12 +228,12 @@ def fill_fetches(
         if e.errors[row] >= 0:
             code = np.int64(0) if e.error[row] == NO_CODE else np.int64(e.error[row])
         out[ERROR, i] = code
-        body = asked.body[row]
+        body = requests.body[row]
         if body < 0:
             for column in (SESSION, EPOCH, REPLICA, RAFT, WAIT, LEAST, ISOLATION, SENT):
                 out[column, i] = NULL
         else:
-            head, topic_begin = asked.head, asked.topic_begin
+            head, topic_begin = requests.head, requests.topic_begin
             out[SESSION, i], out[EPOCH, i] = head[ASK_SESSION, body], head[ASK_EPOCH, body]
             out[WAIT, i], out[LEAST, i], out[ISOLATION, i] = (
                 head[ASK_WAIT, body], head[ASK_LEAST, body], head[ASK_ISOLATION, body],
@@ -244,42 +244,45 @@ def fill_fetches(
             out[REPLICA, i] = np.int64(-1) if follower == NULL else follower
             out[RAFT, i] = 0
             for t in range(topic_begin[body], topic_begin[body + 1]):
-                if asked.metadata[t]:
+                if requests.metadata[t]:
                     out[RAFT, i] = 1
-            out[SENT, i] = asked.begin[topic_begin[body + 1]] - asked.begin[topic_begin[body]]
-        body = given.body[row]
+            out[SENT, i] = requests.begin[topic_begin[body + 1]] - requests.begin[topic_begin[body]]
+        body = responses.body[row]
         if body < 0:
             for column in (GIVEN_SESSION, RETURNED, FAILED, RECORDS):
                 out[column, i] = NULL
         else:
-            out[GIVEN_SESSION, i] = given.session[body]
-            begun, ended = given.begin[given.topic_begin[body]], given.begin[given.topic_begin[body + 1]]
+            out[GIVEN_SESSION, i] = responses.session[body]
+            begun, ended = (
+                responses.begin[responses.topic_begin[body]],
+                responses.begin[responses.topic_begin[body + 1]],
+            )
             failed, records = np.int64(0), np.int64(0)
             for at in range(begun, ended):
-                if given.parts[G_ERROR, at] != 0 and given.parts[G_ERROR, at] != NULL:
+                if responses.parts[G_ERROR, at] != 0 and responses.parts[G_ERROR, at] != NULL:
                     failed += 1
-                records += max(given.parts[G_RECORDS, at], 0)
+                records += max(responses.parts[G_RECORDS, at], 0)
             out[RETURNED, i], out[FAILED, i], out[RECORDS, i] = ended - begun, failed, records
 
 
 @kernel("const i8[:,:] i8 const i8[:] const i8[:] const i8[:] const i4[:] PARTITIONS i8[:,:]")
 def fill_partitions(
-    pairs: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, named: NamedPartitions,
+    pairs: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, partitions: NamedPartitions,
     out: Int64s,
 ) -> None:  # fmt: skip
     """Rows of partitions into `out`: `count` that were put together as `pairs` says (`partition_pairs.pair`). A row
     that was not read has index -1. `high` to `error` as in `ExchangeColumns`."""
-    requested, returned = named.requested, named.returned
+    requested, returned = partitions.requested, partitions.returned
     for i in range(count):
         row, a, g, v = pairs[0, i], pairs[1, i], pairs[2, i], pairs[3, i]
         out[P_HIGH, i], out[P_N, i], out[P_TIME, i] = high[row], n[row], micros(first[row])
         out[P_ASKED, i], out[P_GONE, i], out[P_GIVEN, i] = a >= 0, g >= 0, v >= 0
         if a >= 0:
-            out[P_TOPIC, i], out[P_PARTITION, i] = named.requested_topic[a], requested[ASKED_PARTITION, a]
+            out[P_TOPIC, i], out[P_PARTITION, i] = partitions.requested_topic[a], requested[ASKED_PARTITION, a]
         elif v >= 0:
-            out[P_TOPIC, i], out[P_PARTITION, i] = named.returned_topic[v], returned[G_PARTITION, v]
+            out[P_TOPIC, i], out[P_PARTITION, i] = partitions.returned_topic[v], returned[G_PARTITION, v]
         else:
-            out[P_TOPIC, i], out[P_PARTITION, i] = named.forgotten_topic[g], named.forgotten[g]
+            out[P_TOPIC, i], out[P_PARTITION, i] = partitions.forgotten_topic[g], partitions.forgotten[g]
         out[P_TOPIC_ID, i] = out[P_TOPIC, i]
         out[P_OFFSET, i] = requested[ASKED_OFFSET, a] if a >= 0 else NULL
         code = np.int64(NULL)

@@ -30,7 +30,7 @@ from kdissect.kafka.exchanges.outcome import (
     LOGIN,
     VERSIONS,
     Flag,
-    Known,
+    Layouts,
     Long,
     Short,
     Word,
@@ -144,10 +144,10 @@ class Completion:
         dissector = self.dissector
         window = dissector.window
         target, n = Target(window.data, window.work, window.limit, False), len(work.rows)
-        known = Known(self.decoder.table, self._newest, self.decoder.scattered)
+        layouts = Layouts(self.decoder.table, self._newest, self.decoder.scattered)
         while True:
             upto, absent, unread, orphans, pieces, apart = gather(
-                dissector.M, window.data, dissector.A, work, first, n, target, self.ledger.base, known,
+                dissector.M, window.data, dissector.A, work, first, n, target, self.ledger.base, layouts,
                 self._absent, self.LARGE, self._apart,
             )  # fmt: skip
             self._pieces |= pieces > 0

@@ -137,7 +137,7 @@ class Work(NamedTuple):
         return Work(self.rows[first:upto], *cut)
 
 
-class Known(NamedTuple):
+class Layouts(NamedTuple):
     """The layouts that messages are decoded with."""
 
     table: Codes
@@ -149,7 +149,7 @@ class Known(NamedTuple):
 
 
 WORK = fields(Work, "i8[:] b1[:,:] i4[:,:] b1[:,:] i8[:,:] i8[:,:] u1[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:]")
-KNOWN = fields(Known, "i4[:,:,:] i8[:,:] b1[:]")
+LAYOUTS = fields(Layouts, "i4[:,:,:] i8[:,:] b1[:]")
 """What kernels that take them declare."""
 
 
@@ -289,9 +289,9 @@ def _write(exchange: Exchange, base: Int, work: Work, j: Int) -> None:
     flags[Flag.ABANDONED, j] = exchange.abandoned
 
 
-@kernel("i8[:] const u1[:] const u1[:] WORK i8 i8 TARGET i8 KNOWN i8[:,:] i8 i8[:,:] -> i8 i8 i8 i8 i8 i8")
+@kernel("i8[:] const u1[:] const u1[:] WORK i8 i8 TARGET i8 LAYOUTS i8[:,:] i8 i8[:,:] -> i8 i8 i8 i8 i8 i8")
 def gather(
-    M: Words, b: Bytes, A: Bytes, work: Work, first: Int, n: Int, target: Target, base: Int, known: Known,
+    M: Words, b: Bytes, A: Bytes, work: Work, first: Int, n: Int, target: Target, base: Int, layouts: Layouts,
     absent: Words, large: Int, apart: Words,
 ) -> tuple[Int, Int, Int, Int, Int, Int]:  # fmt: skip
     """Exchanges first..n-1 of `work` as columns, but for what their bodies tell, and their frames brought together, see
@@ -315,7 +315,7 @@ def gather(
         exchange = exchange_at(M, X_BASE + rows[j] * EXCHANGE_WIDTH)
         key, version, orphan = exchange.api, exchange.version, exchange.orphan == 1
         mark, mark_apart = missing, pieces_apart
-        marks[j] = _mark(known.newest, key, version)
+        marks[j] = _mark(layouts.newest, key, version)
         for side in range(2):
             found, newer = np.int64(-1), False
             frame = frame_of(exchange, side)
@@ -323,7 +323,7 @@ def gather(
             if frame.head >= 0:
                 pieces += 1
             if whole:
-                found, newer = _layout(known.table, known.newest, key, version, side)
+                found, newer = _layout(layouts.table, layouts.newest, key, version, side)
             need[side, j] = found >= 0 or (side == 1 and orphan and whole)
             program[side, j] = found
             work.unknown[side, j] = newer
@@ -335,7 +335,7 @@ def gather(
                 found = np.int64(program[side, j])
                 if frame.head >= 0 and frame.at < 0 and frame.bytes >= large and frame.body >= 0 and not (
                     target.together or found < 0 or marks[j] != 0 or orphan
-                ) and known.scattered[found]:  # fmt: skip
+                ) and layouts.scattered[found]:  # fmt: skip
                     o, w, missing, pieces_apart = set_apart(
                         M, b, A, frame, target, w, absent, missing, apart, pieces_apart
                     )
