@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of
-from kdissect.arrays.arrow import Int64s, encoded, one
+from kdissect.arrays.arrow import Int64s, distinct, encoded, one
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.model import CLUSTER
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def split_by_cluster(tables: Mapping[str, pa.Table]) -> list[Part]:
     found = {
         name: cluster_codes(table)
         for name, table in tables.items()
-        if name not in WHOLE and table.num_rows and CLUSTER.name in table.column_names
+        if name not in WHOLE and table.num_rows and CLUSTER.name in table.schema.names
     }
     clusters = {text for codes, texts in found.values() for text in _used(codes, texts)}
     if len(clusters) <= 1:
@@ -42,7 +43,7 @@ def split_by_cluster(tables: Mapping[str, pa.Table]) -> list[Part]:
     for cluster in in_order(clusters):
         part = dict(tables)
         for name, (codes, texts) in found.items():
-            part[name] = tables[name].filter(pa.array(codes == _code(texts, cluster)))
+            part[name] = tables[name].filter(arrow_array(codes == _code(texts, cluster)))
         parts.append((cluster, part))
     return parts
 
@@ -63,10 +64,11 @@ def each_cluster(tables: Mapping[str, pa.Table], work: Callable[[Mapping[str, pa
 
 def with_cluster(table: pa.Table, cluster: str | None) -> pa.Table:
     """The table with this cluster in every row, in its place or behind the other columns."""
-    values = pa.array([cluster], CLUSTER.type).take(pa.array(np.zeros(table.num_rows, np.int64)))
-    if CLUSTER.name not in table.column_names:
+    values = pa.array([cluster], CLUSTER.type).take(arrow_array(np.zeros(table.num_rows, np.int64)))
+    at = table.schema.get_field_index(CLUSTER.name)
+    if at < 0:
         return table.append_column(CLUSTER.name, values)
-    return table.set_column(table.column_names.index(CLUSTER.name), table.schema.field(CLUSTER.name), values)
+    return table.set_column(at, table.schema.field(at), values)
 
 
 def cluster_codes(table: pa.Table) -> tuple[Int64s, list[str]]:
@@ -86,7 +88,7 @@ def _used(codes: Int64s, texts: Sequence[str]) -> set[str | None]:
     """The values that rows have."""
     if len(texts) == 1 and codes.min() == codes.max():
         return {texts[0] if codes[0] == 0 else None}
-    return {(*texts, None)[code] for code in np.unique(codes).tolist()}
+    return {(*texts, None)[code] for code in distinct(codes).tolist()}
 
 
 def _code(texts: Sequence[str], cluster: str | None) -> int:
@@ -125,4 +127,4 @@ class ConnectionClusters:
         if not table.num_rows:
             return table
         kept = self.of(cluster, keys_of(table)[0])
-        return table.filter(kept if isinstance(table, Codes) else pa.array(kept))
+        return table.filter(kept if isinstance(table, Codes) else arrow_array(kept))

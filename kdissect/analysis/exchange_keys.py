@@ -74,7 +74,8 @@ def exchange_keys(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, Int64s]:
         high, n = exchange_keys(column.dictionary)
         at = column.indices.to_numpy(zero_copy_only=False)
         return high[at], n[at]
-    column = column.cast(pa.string())
+    if column.type != pa.string():
+        column = column.cast(pa.string())
     size = len(column)
     high, n = np.empty(size, np.int64), np.empty(size, np.int64)
     if size:

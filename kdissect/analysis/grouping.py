@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import Int64s, numbers, one
+from kdissect.arrays.from_numpy import arrow_array
 
 Float64s = npt.NDArray[np.float64]
 
@@ -88,7 +89,7 @@ def group(table: pa.Table, by: Sequence[str]) -> Groups:
             code = np.unique(code, return_inverse=True)[1]
             size = n
     distinct, first, code = np.unique(code, return_index=True, return_inverse=True)
-    rows = pa.array(first)
+    rows = arrow_array(first)
     keys = {name: _plain(table, name, rows) for name in by}
     if not by:
         return Groups(code, pa.table({"_": pa.nulls(len(distinct))}).select([]) if n else pa.table({}))
@@ -118,4 +119,4 @@ def _plain(table: pa.Table, name: str, rows: pa.Array) -> pa.Array:
 
 def figures(values: Float64s) -> pa.Array:
     """A float column, null where NaN."""
-    return pa.array(values, pa.float64(), mask=np.isnan(values))
+    return arrow_array(values, pa.float64(), mask=np.isnan(values))

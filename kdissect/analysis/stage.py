@@ -27,6 +27,7 @@ from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.arrays.arrow import Coder, Int64s, begins, ints, joined, reals, whole, with_columns
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
 from kdissect.tables.declaration.model import ACKS_KEY, By
@@ -309,7 +310,7 @@ class Stage:
         from kdissect.analysis.exchange_keys import key_names
 
         muting = reals(new, "throttle_ms") > 0  # NaN is not
-        fresh = new.filter(pa.array(muting, pa.bool_())) if muting.any() else new.slice(0, 0)
+        fresh = new.filter(arrow_array(muting, pa.bool_())) if muting.any() else new.slice(0, 0)
         if self._throttled is None or fresh.num_rows or self._throttled.num_rows > MOST_WINDOWS:
             told = fresh.select([*key_names(new), "response_first_at", "throttle_ms"])
             kept = _both(self._throttled, told)
@@ -459,7 +460,7 @@ class _Held:
         none = np.zeros(0, np.int64)
         parts = [
             _Held(
-                self.table.take(pa.array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
+                self.table.take(arrow_array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
                 self.waits.take(rows, axis=1), waiting,
             )
             for rows, waiting in (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,11 @@ import pyarrow.compute as pc
 
 from kdissect.arrays.codes import Codes, Texts
 from kdissect.arrays.dictionaries import coded, unified_column
+from kdissect.arrays.from_numpy import arrow_array
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+N = TypeVar("N", bound=np.generic)
 Scalar = Any
 """An integer or flag inside a kernel: Python's there, numpy's where it was read from an array."""
 
@@ -47,12 +49,12 @@ def joined(before: pa.Table, after: pa.Table) -> pa.Table:
     return pa.concat_tables([before, after], promote_options="default") if after.num_rows else before
 
 
-def distinct(values: Int64s) -> Int64s:
+def distinct(values: npt.NDArray[N]) -> npt.NDArray[N]:
     """The different values of a vector, the different rows of a matrix, in order.
 
     numpy loads its masked arrays for this, which takes longer than to read a small capture, unless counts are asked
     for too."""
-    found: Int64s = np.unique(values, axis=0, return_counts=True)[0]
+    found: npt.NDArray[N] = np.unique(values, axis=0, return_counts=True)[0]
     return found
 
 
@@ -321,7 +323,7 @@ def words(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.Array:
 def optional(values: npt.NDArray[Any], kind: pa.DataType, null: int = -1) -> pa.Array:
     """An array of `kind`, null where the value is `null`."""
     missing = values == null
-    made = pa.array(np.where(missing, 0, values), mask=missing) if missing.any() else pa.array(values)
+    made = arrow_array(np.where(missing, 0, values), mask=missing) if missing.any() else arrow_array(values)
     return made if made.type == kind else made.cast(kind, safe=False)
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.from_numpy import arrow_array
+
 
 def coded(codes: npt.NDArray[Any], texts: pa.Array, missing: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """A dictionary column of `texts` by their codes, null where `missing` (by default: where the code is negative)."""
@@ -23,7 +25,7 @@ def coded(codes: npt.NDArray[Any], texts: pa.Array, missing: npt.NDArray[np.bool
         bits = np.packbits(known, bitorder="little")
         kind, buffers = pa.from_numpy_dtype(codes.dtype), [pa.py_buffer(bits), pa.py_buffer(places)]
         return pa.DictionaryArray.from_arrays(pa.Array.from_buffers(kind, len(codes), buffers, count), texts)
-    return pa.DictionaryArray.from_arrays(pa.array(codes), texts)
+    return pa.DictionaryArray.from_arrays(arrow_array(codes), texts)
 
 
 LONGEST = 64
@@ -32,7 +34,7 @@ SHARED = 1 << 16
 """Rows up to which equal values are written once and for all: a block has fewer, and they are 4 MB of a long text."""
 TEXTS = 8
 """Texts that are kept written out: names of captures and files."""
-_shared: dict[str, pa.Array] = {"": pa.array(np.zeros(0, np.int32))}
+_shared: dict[str, pa.Array] = {"": arrow_array(np.zeros(0, np.int32))}
 _repeated: dict[str, pa.Array] = {}
 _none: dict[pa.DataType, pa.Array] = {}
 
@@ -40,10 +42,10 @@ _none: dict[pa.DataType, pa.Array] = {}
 def first_codes(rows: int) -> pa.Array:
     """So many zeros as int32: the codes of a dictionary column of one value."""
     if rows > SHARED:
-        return pa.array(np.zeros(rows, np.int32))
+        return arrow_array(np.zeros(rows, np.int32))
     zeros = _shared[""]
     if len(zeros) < rows:
-        zeros = _shared[""] = pa.array(np.zeros(min(2 * rows, SHARED), np.int32))
+        zeros = _shared[""] = arrow_array(np.zeros(min(2 * rows, SHARED), np.int32))
     return zeros.slice(0, rows)
 
 

@@ -36,7 +36,7 @@ BATCH = 4 << 20
 """Bytes re-read in one go at most."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Member:
     """One file of a set: a path, or a binary file that the caller opened. `name` is what tables call it."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kdissect.capture.name_blocks import add_name, names_in_block
 from kdissect.problems import Kind
@@ -34,7 +35,7 @@ def link_name(link_type: int) -> str:
     return LINK_NAMES.get(link_type, f"LINKTYPE {link_type}")
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CaptureProblem:
     """One thing wrong with a capture file. `packet` 0: none; `at` (ns) 0: no time; `bytes` lost, 0: unknown."""
 
@@ -47,8 +48,7 @@ class CaptureProblem:
     kind: Kind = Kind.CAPTURE
 
 
-@dataclasses.dataclass(slots=True)
-class Interface:
+class Interface(NamedTuple):
     """A pcapng interface (pcap files have one without a name). Counts are -1 where the file does not tell them."""
 
     name: str
@@ -59,7 +59,7 @@ class Interface:
     dropped: int
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class FileReport:
     """Facts about one file, up to date after every block. Times in ns (0 while `timed` is 0), sizes in bytes."""
 
@@ -81,7 +81,7 @@ class FileReport:
     damaged_places: int = 0
     skipped_bytes: int = 0
     cut: bool = False
-    interfaces: list[Interface] = dataclasses.field(default_factory=list)
+    interfaces: list[Interface] = field(default_factory=list)
 
     @property
     def link_types(self) -> list[str]:

@@ -33,7 +33,7 @@ MADE = tuple(name for name, one in TABLES.items() if not one.on_request)
 """The tables that a run makes unless others are asked for, in the order in which they are written. `records` and
 `producers`, which go into every record and every batch sent, are made when they are asked for."""
 
-BY_TOPIC = frozenset(name for name, schema in SCHEMAS.items() if "topic" in schema.names) - {"findings"}
+BY_TOPIC = frozenset(name for name, one in TABLES.items() if "topic" in one.by_name) - {"findings"}
 """Tables whose rows are each of one topic. A finding names one, too, but is made of rows of the topics asked for."""
 SMALL = 16 << 20
 """Bytes of input up to which all rows are held, where memory is limited: of the smallest exchanges that there are, 200

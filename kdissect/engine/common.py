@@ -9,7 +9,7 @@ from kdissect.engine.inputs import Segments
 from kdissect.tables.sights import Sights
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Common:
     """Connections that several captures, or two interfaces of one, saw: what `sights.searching.find_sights` found."""
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.capture.window import View
 from kdissect.engine.inputs import Packets
 from kdissect.engine.timings import KAFKA, REST, TABLES, TCP, Timings
@@ -185,8 +186,8 @@ def identified(done: Completed, rows: Words, batch: pa.RecordBatch, ledger: Ledg
     ids = exchange_ids(ledger.connections.id[done.conn[rows]], done.n[rows], done.is_orphan[rows])
     head = {
         "exchange_id": ids,
-        "api_version": pa.array(done.api_version[rows], pa.int16()),
-        "correlation_id": pa.array(done.correlation_id[rows], pa.int32()),
+        "api_version": arrow_array(done.api_version[rows], pa.int16()),
+        "correlation_id": arrow_array(done.correlation_id[rows], pa.int32()),
     }
     names = batch.schema.names
     return pa.RecordBatch.from_arrays([*head.values(), *(batch.column(name) for name in names)], names=[*head, *names])

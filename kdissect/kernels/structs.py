@@ -38,6 +38,7 @@ Records = npt.NDArray[Any]
 
 _WORD, _REAL = np.dtype(np.int64), np.dtype(np.float64)
 _DTYPES: dict[Any, np.dtype[Any]] = {}
+_OFFSETS: dict[Any, Any] = {}
 _PLAIN: dict[Any, Any] = {"int": int, "float": float}
 """What nearly all fields are, and needs no evaluation."""
 
@@ -75,8 +76,11 @@ def width(kind: type) -> int:
 
 def offsets(kind: type[S]) -> S:
     """An object with a struct's fields, each of them the word where it begins; of an inner struct such an object, of
-    several a list."""
-    return _offsets(kind, _DTYPES[kind], 0)
+    several a list. One for all who ask."""
+    if kind not in _OFFSETS:
+        _OFFSETS[kind] = _offsets(kind, _DTYPES[kind], 0)
+    found: S = _OFFSETS[kind]
+    return found
 
 
 def _offsets(kind: type[S], layout: np.dtype[Any], begin: int) -> S:

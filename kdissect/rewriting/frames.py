@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.kafka.exchanges.frame_bytes import Reader, bodies, collect
+from kdissect.kafka.exchanges.frame_bytes import Reader, Target, bodies, collect
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.recordsets.verification import CRC32, CRC32C, crc32_table
 from kdissect.kafka.streams.dissector import Dissector
@@ -127,14 +127,14 @@ class Frames:
             room = self._room
             absent = np.zeros((PIECES, 3), np.int64)
             upto, again, _ = collect(
-                d.M, d.window.data, d.A, first, n, need, True, room, 0, len(room), begin, end, absent
+                d.M, d.window.data, d.A, first, n, need, Target(room, 0, len(room), True), begin, end, absent
             )
             if upto == first:
                 size = int(sum(rows[side]["bytes"][first] for side in np.array(SIDES)[need[first]]))
                 room = np.zeros(size, np.uint8)
                 absent = np.zeros((max(PIECES, size // 64), 3), np.int64)
                 upto, again, _ = collect(
-                    d.M, d.window.data, d.A, first, first + 1, need, True, room, 0, size, begin, end, absent
+                    d.M, d.window.data, d.A, first, first + 1, need, Target(room, 0, size, True), begin, end, absent
                 )
             self.reader.read_many(absent[:again, 0], absent[:again, 1], room, absent[:again, 2])
             start = begin.copy()

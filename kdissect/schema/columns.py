@@ -8,7 +8,7 @@ arrays over one shared block of zeros.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,14 +53,14 @@ class Shape:
         return out
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Used:
     """One layout in a batch: which of its columns can hold a value, which can be null."""
 
-    layout: Layout
-    shape: Shape
-    has: npt.NDArray[np.bool_]
-    null: npt.NDArray[np.bool_]
+    def __init__(self, layout: Layout, shape: Shape, has: npt.NDArray[np.bool_], null: npt.NDArray[np.bool_]) -> None:
+        self.layout = layout
+        self.shape = shape
+        self.has = has
+        self.null = null
 
 
 def place(used: list[Used], counts: Ints, columns: int) -> tuple[Ints, int]:

@@ -8,7 +8,6 @@ for the columns of that layout, and its count program counts them; without, the 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
 
 from kdissect.schema import opcodes as k
 from kdissect.schema.layout import TAGS_NAME, WIDTHS, Column, Layout
@@ -23,17 +22,17 @@ _FILL = {"int32": k.F_INT32, "int64": k.F_INT64, "float64": k.F_INT64, "uuid": k
 """Types with an op-code of their own; the others share F_INTEGER."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Rows:
     """Program rows, tag rows and constants, growing. `first_*` is where they will stand in a larger table."""
 
-    first_row: int = 0
-    first_tag: int = 0
-    first_constant: int = 0
-    rows: list[int] = field(default_factory=list)
-    tags: list[int] = field(default_factory=list)
-    constants: list[int] = field(default_factory=list)
-    _label: int = -1
+    def __init__(self, first_row: int = 0, first_tag: int = 0, first_constant: int = 0) -> None:
+        self.first_row = first_row
+        self.first_tag = first_tag
+        self.first_constant = first_constant
+        self.rows: list[int] = []
+        self.tags: list[int] = []
+        self.constants: list[int] = []
+        self._label = -1
 
     def mark_target(self) -> int:
         """The next row's address, as something jumps to: nothing is merged across it."""
@@ -80,7 +79,6 @@ class Rows:
         return self.first_constant + self.constants.index(value)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Program:
     """Where the two programs of one layout start in the rows; `fill` is -1 without columns.
 
@@ -88,10 +86,11 @@ class Program:
     can make null needs no validity bitmap, and one that none has needs no memory at all.
     """
 
-    count: int = 0
-    fill: int = -1
-    has: set[int] = field(default_factory=set)
-    null: set[int] = field(default_factory=set)
+    def __init__(self) -> None:
+        self.count = 0
+        self.fill = -1
+        self.has: set[int] = set()
+        self.null: set[int] = set()
 
 
 def compile_layout(

@@ -3,7 +3,6 @@ last."""
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import defaultdict
 from collections.abc import Collection
@@ -30,16 +29,16 @@ BROKERS_OWN = re.compile(r"(broker|controller)-\d+-.+|raft-client-\d+|\d+|(Repli
 NEVER = 2**63 - 1
 
 
-@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Tally:
     """Figures of one client so far."""
 
-    exchanges: int = 0
-    errors: int = 0
-    judged: int = 0
-    lost_ms: float = 0.0
-    slowest_ms: float | None = None
-    slowest_at: datetime | None = None
+    def __init__(self) -> None:
+        self.exchanges = 0
+        self.errors = 0
+        self.judged = 0
+        self.lost_ms = 0.0
+        self.slowest_ms: float | None = None
+        self.slowest_at: datetime | None = None
 
 
 def waited(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import pyarrow as pa
 from kdissect.arrays.arrow import Flags, Int64s, Scalar, encoded, numbers
 from kdissect.arrays.lending import Lender
 from kdissect.kernels.kernel import kernel
+from kdissect.kernels.signature import fields
 from kdissect.schema.apikeys import ApiKey
 from kdissect.summary.client_summaries import FETCHING, WAITING
 from kdissect.summary.joint_codes import Counted, in_rank
@@ -43,7 +44,9 @@ def counted(batch: pa.RecordBatch, keys: tuple[str, ...], memory: Lender) -> tup
     shapes += [((4, rows), np.int64), ((rows,), np.float64), ((rows,), np.float64)]
     table, codes, found, own, most = memory.arrays(shapes)
     table[:] = -1
-    count = _grouped(first, version, status, error, hold, api, latency, queued, waits, own, codes, table, found, most)
+    count = _grouped(
+        _Rows(first, version, status, error, hold, api, latency, queued), waits, own, codes, table, found, most
+    )
     firsts, sizes, known, tops = found[:, :count]
     ends = np.cumsum(known)
     values = np.empty(int(ends[-1]) if count else 0)
@@ -83,18 +86,41 @@ def _reals(batch: pa.RecordBatch, name: str) -> Reals:
     return found
 
 
-@kernel(
-    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const f8[:] const f8[:] const b1[:,:] "
-    "f8[:] i8[:] i8[:] i8[:,:] f8[:] -> i8"
+class _Rows(NamedTuple):
+    """Columns of exchanges as integers: codes of texts, -1 null."""
+
+    first: Int64s
+    """Code of what is grouped by first."""
+    version: Int64s
+    """API version, -1 null."""
+    status: Int64s
+    error: Int64s
+    """Error code, 0 null."""
+    hold: Int64s
+    api: Int64s
+    """API key, -1 null."""
+    latency: Reals
+    """ms, NaN null."""
+    queued: Reals
+    """ms behind earlier requests, NaN null."""
+
+
+_ROWS = fields(
+    _Rows,
+    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const f8[:] const f8[:]",
 )
+
+
+@kernel("_ROWS const b1[:,:] f8[:] i8[:] i8[:] i8[:,:] f8[:] -> i8")
 def _grouped(
-    first: Int64s, version: Int64s, status: Int64s, error: Int64s, hold: Int64s, api: Int64s, latency: Reals,
-    queued: Reals, waits: Flags, own: Reals, codes: Int64s, table: Int64s, groups: Int64s, most: Reals,
-) -> Scalar:  # fmt: skip
+    rows: _Rows, waits: Flags, own: Reals, codes: Int64s, table: Int64s, groups: Int64s, most: Reals
+) -> Scalar:
     """Groups of rows with the same five columns, in order of appearance. The group of each row goes into `codes`. Of
     each group its first row, its rows, those of known latency and the slowest one go into `groups`, and how slow that
     one was into `most`. `own`: what each row took without waiting; `waits` by hold, null last: did, or may have as a
     fetch. Returns how many groups there are."""
+    first, version, status, error, hold = rows.first, rows.version, rows.status, rows.error, rows.hold
+    api, latency, queued = rows.api, rows.latency, rows.queued
     mask, count, last = table.size - 1, np.int64(0), np.int64(0)
     holds = waits.shape[0] - 1
     for i in range(codes.size):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -53,16 +52,16 @@ SEVERITIES = ("high", "medium", "low", "info")
 """Severities of findings, worst first."""
 
 
-@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class _Group:
-    latencies: Latencies = dataclasses.field(default_factory=Latencies)
-    exchanges: int = 0
-    versions: set[int] = dataclasses.field(default_factory=set)
-    errors: Counter[str] = dataclasses.field(default_factory=Counter)
-    slowest: str | None = None
-    slowest_ms: float | None = None
-    long_polls: int = 0
-    judged: int = 0
+    def __init__(self) -> None:
+        self.latencies = Latencies()
+        self.exchanges = 0
+        self.versions: set[int] = set()
+        self.errors: Counter[str] = Counter()
+        self.slowest: str | None = None
+        self.slowest_ms: float | None = None
+        self.long_polls = 0
+        self.judged = 0
 
 
 class Summarizer:
@@ -170,11 +169,12 @@ class Summarizer:
         self._ids.append(_numbers(batch.column("connection_id")))
         self._troubles.connected(batch)
         rows = pa.table([batch.column(name) for name in batch.schema.names], batch.schema.names)
-        if "bytes" in rows.column_names:
+        if "bytes" in rows.schema.names:
             rows = rows.append_column("silent", pc.equal(rows["bytes"], 0))
-        keys = [name for name in (*WANTED["connections"], "silent") if name in rows.column_names and name not in EACH]
+        present = rows.schema.names
+        keys = [name for name in (*WANTED["connections"], "silent") if name in present and name not in EACH]
         figures = [("connection_id", "count"), ("started_at", "min"), ("ended_at", "max")]
-        figures = [one for one in figures if one[0] in rows.column_names]
+        figures = [one for one in figures if one[0] in present]
         kafka = rows["is_kafka"]
         for some, names in ((rows.filter(kafka), keys), (rows.filter(pc.invert(kafka)), OTHERS)):
             named = [name for name in keys if name in names]
@@ -236,6 +236,10 @@ class Summarizer:
             explained=explained,
             pace=self._pace.finish(),
             id_digits=_telling_digits(self._ids),
+            budget=None,
+            topics=None,
+            deliveries=[],
+            deliveries_of=None,
         )
 
     def _rows(self, table: str) -> list[dict[str, Any]]:

@@ -1,8 +1,7 @@
-"""The content of the first screen: frozen dataclasses, a docstring under each field that its name does not explain."""
+"""The content of the first screen: named tuples, a docstring under each field that its name does not explain."""
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -145,8 +144,7 @@ class ProblemLine(NamedTuple):
     example: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(NamedTuple):
     """The first screen as data. Times are aware datetimes in UTC, durations milliseconds, None is unknown."""
 
     captures: list[str]
@@ -183,16 +181,16 @@ class Summary:
     """Exchanges over time; None without any."""
     id_digits: int
     """How many digits of a connection id tell all connections of the capture apart (at least 4)."""
-    both_ends: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    both_ends: list[dict[str, Any]]
     """Rows of `clock_offsets`: captures that saw the same exchanges, each of which counts once here."""
-    budget: dict[str, Any] | None = None
+    budget: dict[str, Any] | None
     """The row of `time_budget` of the client that most is wrong with (`spending`); None where nothing is, and of
     captures too large for it."""
-    topics: list[TopicLine] | None = None
+    topics: list[TopicLine] | None
     """Topics that clients write and read, those with most bytes first; None where they were not counted."""
-    deliveries: list[DeliveryLine] = dataclasses.field(default_factory=list)
+    deliveries: list[DeliveryLine]
     """By topic and reader, the slowest 99th percentile first."""
-    deliveries_of: int | None = None
+    deliveries_of: int | None
     """Record batches that deliveries come from, the first ones, where the capture has more; None for all."""
 
     @property
@@ -212,11 +210,13 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as nested dicts and lists."""
-        return {name: _plain(value) for name, value in dataclasses.asdict(self).items()}
+        return {name: _plain(value) for name, value in self._asdict().items()}
 
 
 def _plain(value: Any) -> Any:
-    """Lines as dicts, in a list of them too; anything else as it is."""
+    """Lines as dicts, in a list of them too; a copy of a dict; anything else as it is."""
     if isinstance(value, list):
         return [_plain(one) for one in value]
+    if isinstance(value, dict):
+        return dict(value)
     return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,21 @@ class Latencies:
         if not self.count:
             return [None] * len(wanted)
         if self._histogram is None:
-            return [float(q) for q in np.quantile(np.concatenate(self._parts), wanted)]
+            return quantiles_of(np.concatenate(self._parts), wanted)
         ranks = np.ceil(np.array(wanted) * self.count).clip(1)
         buckets = np.searchsorted(np.cumsum(self._histogram), ranks)
         middles = SMALLEST_MS * RATIO ** (buckets + 0.5)
         return [min(float(middle), self.largest) for middle in middles]
+
+
+def quantiles_of(values: npt.NDArray[np.float64], shares: Sequence[float]) -> list[float | None]:
+    """Quantiles of at least one value (no NaN), between neighbours in proportion: what `np.quantile` returns, which
+    loads numpy's masked arrays, and takes longer than to read a small capture."""
+    ordered = np.sort(values)
+    place = np.array(shares) * (len(values) - 1)
+    below = np.floor(place).astype(np.int64)
+    above, part = np.minimum(below + 1, len(values) - 1), place - below
+    low, high = ordered[below], ordered[above]
+    # The nearer neighbour is what the distance is added to: rounding does not pass it.
+    between = np.where(part < 0.5, low + (high - low) * part, high - (high - low) * (1 - part))
+    return list(between.tolist())

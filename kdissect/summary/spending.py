@@ -40,7 +40,7 @@ class Spending:
                 self._parts[name].clear()
             elif name in part and part[name].num_rows:
                 keys = key_names(part[name]) if name != "connections" else []
-                wanted = [one for one in part[name].column_names if one in columns or one in keys]
+                wanted = [one for one in part[name].schema.names if one in columns or one in keys]
                 self._parts[name].append(part[name].select(wanted))
 
     def of(self, summary: Summary) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Coder, Int64s, ints
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.summary.client_summaries import broker_itself
 from kdissect.summary.joint_codes import joint
 from kdissect.summary.model import TopicLine
@@ -83,9 +84,9 @@ class TopicTraffic:
         else:
             at = locate(keys_of(rows), keys_of(owners))
         if (at < 0).any():
-            early = [rows.filter(pa.array(at < 0)), *([self._early[name]] if name in self._early else [])]
+            early = [rows.filter(arrow_array(at < 0)), *([self._early[name]] if name in self._early else [])]
             self._early[name] = pa.concat_tables(early, promote_options="permissive").slice(0, AT_A_TIME)
-            rows, at = rows.filter(pa.array(at >= 0)), at[at >= 0]
+            rows, at = rows.filter(arrow_array(at >= 0)), at[at >= 0]
         if not rows.num_rows:
             return
         read = name == "fetch_partitions"

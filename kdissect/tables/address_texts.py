@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.arrow import Int64s, Scalar
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.keyed_hash import SECRET, new_secret, scramble, slot
 from kdissect.kernels.memory import copy_bytes
@@ -222,12 +223,12 @@ class Addresses:
     @cached_property
     def column(self) -> pa.Array:
         """The address of each row, as a dictionary column."""
-        return pa.DictionaryArray.from_arrays(pa.array(self.codes), self.texts)
+        return pa.DictionaryArray.from_arrays(arrow_array(self.codes), self.texts)
 
     @cached_property
     def unresolved_hosts(self) -> pa.Array:
         """As `identity.unresolved_host` makes them of `column`."""
-        return pa.DictionaryArray.from_arrays(pa.array(self.codes), self._prefixed(SEPARATOR))
+        return pa.DictionaryArray.from_arrays(arrow_array(self.codes), self._prefixed(SEPARATOR))
 
     def _prefixed(self, prefix: str) -> pa.Array:
         none = np.zeros(len(self), np.int64)
@@ -245,7 +246,7 @@ class Addresses:
         owner = keys // max(ports, 1)
         prefixes = [f"{name}{SEPARATOR}" for name in captures]
         texts = write_texts(self.high[at], self.low[at], place & 0xFFFF, owner, prefixes)
-        return pa.DictionaryArray.from_arrays(pa.array(codes), texts)
+        return pa.DictionaryArray.from_arrays(arrow_array(codes), texts)
 
 
 def numbered(values: npt.NDArray[Any]) -> tuple[Codes, npt.NDArray[Any]]:

@@ -32,6 +32,7 @@ import pyarrow as pa
 from kdissect.arrays.arrow import Coder
 from kdissect.arrays.codes import Codes, Texts
 from kdissect.arrays.dictionaries import repeated, unified
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.lending import Lender
 from kdissect.kafka.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
@@ -502,7 +503,7 @@ class TableBuilder:
         """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay. `plain`:
         brokers are texts, for whoever puts them beside those of other tables."""
         table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
-        names, cluster = table.column_names, None
+        names, cluster = table.schema.names, None
         for column in _called(name):
             if column not in names:
                 continue
@@ -565,7 +566,7 @@ def filtered(name: str, table: pa.Table, where: Filter) -> pa.Table:
     """The rows for which the filter holds. Only the columns that it reads are looked at."""
     declared = SCHEMAS[name]
     read = {column: table[column].cast(declared.field(column).type) for column in where.columns}
-    rows = pa.array(np.arange(table.num_rows))
+    rows = arrow_array(np.arange(table.num_rows))
     kept = pa.table({**read, ROW: rows}).filter(where.expression)[ROW]
     return table if len(kept) == table.num_rows else table.take(kept)
 

@@ -9,14 +9,14 @@ client id name, if that is one and the same in the whole capture.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.arrow import Scalar
+from kdissect.arrays.arrow import Scalar, distinct
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.growing import grown, read
 from kdissect.kernels.kernel import kernel
 from kdissect.schema.apikeys import ApiKey
@@ -79,14 +79,14 @@ def _fresh(
     return count
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Firsts:
     """Per connection, the text told by the message with the smallest ordinal."""
 
-    texts: Interned = field(default_factory=Interned)
-    ordinal: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    """As far as it was told of anything, 1 + the ordinal, at most LATEST; 0 never."""
-    code: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    def __init__(self) -> None:
+        self.texts = Interned()
+        self.ordinal: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        """As far as it was told of anything, 1 + the ordinal, at most LATEST; 0 never."""
+        self.code: npt.NDArray[np.int32] = np.zeros(0, np.int32)
 
     def note(self, conn: npt.NDArray[Any], ordinal: Int64s, texts: pa.Array, size: int) -> None:
         """Messages with these ordinals tell these texts (null: nothing) of `conn`. `size`: connections so far."""
@@ -141,28 +141,28 @@ class Firsts:
         return dictionary(codes, self.texts.texts)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Clients:
     """What a run has seen of its clients."""
 
-    client_id: Firsts = field(default_factory=Firsts)
-    software: Firsts = field(default_factory=Firsts)
-    version: Firsts = field(default_factory=Firsts)
-    mechanism: Firsts = field(default_factory=Firsts)
-    group_ids: Interned = field(default_factory=Interned)
-    own: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    """Per connection the group that its requests name: 1 + its code, SEVERAL, or 0 for none."""
-    shared: dict[tuple[int, int, str], set[str]] = field(default_factory=dict)
-    """(capture, client address code, client id) -> groups named from there."""
-    _last: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
-    """By connection, the client id and group that were noted last: most requests say the same again."""
+    def __init__(self) -> None:
+        self.client_id = Firsts()
+        self.software = Firsts()
+        self.version = Firsts()
+        self.mechanism = Firsts()
+        self.group_ids = Interned()
+        self.own: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        """Per connection the group that its requests name: 1 + its code, SEVERAL, or 0 for none."""
+        self.shared: dict[tuple[int, int, str], set[str]] = {}
+        """(capture, client address code, client id) -> groups named from there."""
+        self._last: Int64s = np.zeros(0, np.int64)
+        """By connection, the client id and group that were noted last: most requests say the same again."""
 
     def feed(self, block: Block) -> None:
         """Collect what a block's exchanges and messages tell."""
         done, size = block.done, len(block.connections)
         named = self.client_id.fresh(done.conn, done.n, done.client, size)
         if len(named):
-            self.client_id.note(done.conn[named], done.n[named], block.client_id.take(pa.array(named)), size)
+            self.client_id.note(done.conn[named], done.n[named], block.client_id.take(arrow_array(named)), size)
         for key, path, firsts in (
             (ApiKey.API_VERSIONS, "client_software_name", self.software),
             (ApiKey.API_VERSIONS, "client_software_version", self.version),
@@ -192,11 +192,11 @@ class Clients:
         if not fresh.any():
             return
         self._last[conn[fresh]] = said[fresh]
-        distinct = np.unique(np.stack([conn, client, group], axis=1)[fresh], axis=0)
-        self._own(np.unique(distinct[:, [0, 2]], axis=0), len(block.connections))
-        address = block.directory.client_codes(distinct[:, 0])
-        capture = block.connections.capture[distinct[:, 0]]
-        places = np.unique(np.stack([capture, address, *distinct[:, 1:].T], axis=1), axis=0)
+        spoken = distinct(np.stack([conn, client, group], axis=1)[fresh])
+        self._own(distinct(spoken[:, [0, 2]]), len(block.connections))
+        address = block.directory.client_codes(spoken[:, 0])
+        capture = block.connections.capture[spoken[:, 0]]
+        places = distinct(np.stack([capture, address, *spoken[:, 1:].T], axis=1))
         for where, ip, said_by, code in places.tolist():
             if said_by >= 0 and done.client_ids[said_by]:
                 self.shared.setdefault((where, ip, done.client_ids[said_by]), set()).add(self.group_ids.texts[code])

@@ -114,7 +114,7 @@ class Clusters:
         rows, texts = block.bodies(key, side), block.directory.brokers.texts
         if key == ApiKey.METADATA:
             self._feed_metadata(answers, topics, ids)
-        present = np.unique(codes[rows]).tolist()
+        present = distinct(codes[rows]).tolist()
         open_codes = np.array([code for code in present if texts[code] not in self.ids], np.int64)
         if not len(open_codes):
             return

@@ -21,7 +21,16 @@ from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
 from kdissect.kafka.completed import NULL_TIME
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY, UNSEEN_KEY
-from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, spread
+from kdissect.tables.fetch_kernels import (
+    ExchangeColumns,
+    NamedPartitions,
+    RequestLists,
+    ResponseLists,
+    distinct_topics,
+    fill_fetches,
+    fill_partitions,
+    spread,
+)
 from kdissect.tables.fetch_rows import NamedFetches, complete_read, fetches_of, plain
 from kdissect.tables.fetches import METADATA_TOPIC, METADATA_TOPIC_ID
 from kdissect.tables.identity import SEPARATOR
@@ -199,17 +208,38 @@ def fetch_rows(block: Block, topics: Topics) -> Codes:
     said = topics.fetched(block)
     out = np.empty((len(FETCH_COLUMNS), len(rows)), np.int64)
     metadata = topics.stands_for(METADATA_TOPIC, METADATA_TOPIC_ID)[said.asked.code]
-    fill_fetches(
-        rows, block.body_of(ApiKey.FETCH, 0), block.body_of(ApiKey.FETCH, 1), *block.keys,
-        plain(done.request_first, np.int64),
-        plain(done.request_last, np.int64), plain(done.response_first, np.int64),
-        parts.queued, parts.broker, parts.split, plain(done.api_version, np.int16), plain(done.throttle_ms, np.int32),
-        plain(done.error_code, np.int32), plain(done.error_count, np.int32),
-        plain(block.directory.broker_codes(done.conn), np.int32), plain(done.client, np.int32),
-        plain(done.request_bytes, np.int64), plain(done.unseen_until, np.int64), fields(said.request, ASKED_OF_ALL),
-        said.asked.topic_begin, said.asked.begin, metadata, fields(said.response, ["session_id"])[0],
-        said.given.topic_begin, said.given.begin, fields(said.given.partitions, GIVEN), out, out.view(np.float64),
-    )  # fmt: skip
+    exchanges = ExchangeColumns(
+        *block.keys,
+        first=plain(done.request_first, np.int64),
+        last=plain(done.request_last, np.int64),
+        answer=plain(done.response_first, np.int64),
+        queued=parts.queued,
+        spent=parts.broker,
+        split=parts.split,
+        version=plain(done.api_version, np.int16),
+        throttle=plain(done.throttle_ms, np.int32),
+        error=plain(done.error_code, np.int32),
+        errors=plain(done.error_count, np.int32),
+        broker=plain(block.directory.broker_codes(done.conn), np.int32),
+        client=plain(done.client, np.int32),
+        size=plain(done.request_bytes, np.int64),
+        unseen=plain(done.unseen_until, np.int64),
+    )
+    asked = RequestLists(
+        body=block.body_of(ApiKey.FETCH, 0),
+        head=fields(said.request, ASKED_OF_ALL),
+        topic_begin=said.asked.topic_begin,
+        begin=said.asked.begin,
+        metadata=metadata,
+    )
+    given = ResponseLists(
+        body=block.body_of(ApiKey.FETCH, 1),
+        session=fields(said.response, ["session_id"])[0],
+        topic_begin=said.given.topic_begin,
+        begin=said.given.begin,
+        parts=fields(said.given.partitions, GIVEN),
+    )
+    fill_fetches(rows, exchanges, asked, given, out, out.view(np.float64))
     texts: dict[str, Sequence[str]] = {"broker": block.directory.brokers.texts, "client_id": done.client_ids}
     return Codes.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in FETCH_COLUMNS})
 
@@ -225,9 +255,11 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
     found = paired([row for row, _ in placed], [topic for _, topic in placed], [asked[0], forgotten, given[0]])
     said.row = found[0]
     out = np.empty((len(PARTITION_COLUMNS), found.shape[1]), np.int64)
+    asked_topic, gone_topic, given_topic = (topic for _, topic in placed)
+    named = NamedPartitions(asked_topic, gone_topic, given_topic, asked, forgotten, given)
     fill_partitions(
         found, found.shape[1], *block.keys, plain(done.request_first, np.int64), plain(done.error_code, np.int32),
-        placed[0][1], placed[1][1], placed[2][1], asked, forgotten, given, out,
+        named, out,
     )  # fmt: skip
     names, ids = zip(*topics.codes, strict=True) if topics.codes else ((), ())
     texts = {"topic": list(names), "topic_id": list(ids)}

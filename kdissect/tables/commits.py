@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
 from kdissect.tables.identity import dictionary
@@ -35,14 +36,14 @@ def offset_commits(block: Block) -> Rows:
     done = block.done
 
     def gather(name: str) -> Column:
-        return lambda: pa.concat_arrays([part.columns[name]() for part in parts]).take(pa.array(order))
+        return lambda: pa.concat_arrays([part.columns[name]() for part in parts]).take(arrow_array(order))
 
     columns: dict[str, Column] = {
-        "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
+        "exchange_id": lambda: block.exchange_id.take(arrow_array(row)),
         "at": lambda: instant(done.request_first[row]),
         "client_id": lambda: dictionary(done.client[row], done.client_ids),
         **{name: gather(name) for name in parts[0].columns},
-        TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
         "cluster": lambda: block.cluster(row),
         **block.key_columns(row),
     }
@@ -59,7 +60,7 @@ def _commits(block: Block, key: int) -> _Commits:
 
     def offset() -> pa.Array:
         found = asked.column("committed_offset", COUNT)
-        return pc.if_else(pa.array(numbers(found, -1) >= 0), found, pa.scalar(None, COUNT))
+        return pc.if_else(arrow_array(numbers(found, -1) >= 0), found, pa.scalar(None, COUNT))
 
     def member() -> pa.Array:
         found = pick(request.column("member_id", TEXT), asked.body)
@@ -72,7 +73,7 @@ def _commits(block: Block, key: int) -> _Commits:
             "member_id": member,
             "topic": lambda: ours.topic,
             "topic_id": lambda: ours.topic_id,
-            "partition": lambda: pa.array(ours.partition, CODE),
+            "partition": lambda: arrow_array(ours.partition, CODE),
             "offset": offset,
             "leader_epoch": lambda: asked.column("committed_leader_epoch", CODE),
             "error_code": lambda: pick(given.column("error_code", CODE), place),

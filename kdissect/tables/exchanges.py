@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import numbers
 from kdissect.arrays.codes import NULL
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import NETWORK_KINDS, NO_CODE, NULL_TIME, Ints
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import api_column, error_column
@@ -48,7 +49,7 @@ def exchanges(block: Block) -> Rows:
         "api_key": lambda: code(done.api_key),
         "api": lambda: api_column(done.api_key),
         "api_version": lambda: code(done.api_version),
-        "correlation_id": lambda: pa.array(done.correlation_id, CODE),
+        "correlation_id": lambda: arrow_array(done.correlation_id, CODE),
         "client_id": lambda: block.client_id,
         "status": lambda: block.status,
         "error_code": lambda: optional(errors, known, CODE),
@@ -82,7 +83,7 @@ def exchanges(block: Block) -> Rows:
         "api_inferred": lambda: flag(done.api_inferred),
         "decoded": lambda: flag(done.decoded),
         TIME_KEY: lambda: block.sort_time,
-        ACKS_KEY: lambda: pa.array(acks(block)),
+        ACKS_KEY: lambda: arrow_array(acks(block)),
         "cluster": lambda: block.cluster(),
         **block.key_columns(),
     }

@@ -5,6 +5,8 @@ Lists of a message are where they begin: those of element i are [begin[i], begin
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,6 +14,7 @@ from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.codes import NULL
 from kdissect.kafka.completed import NO_CODE
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.signature import fields
 from kdissect.tables.fetch_rows import micros
 
 Int64s = npt.NDArray[np.int64]
@@ -37,6 +40,99 @@ PARTITION_WIDTH = 17
 ASK_SESSION, ASK_EPOCH, ASK_WAIT, ASK_LEAST, ASK_ISOLATION, ASK_REPLICA, ASK_STATE = range(7)
 ASKED_PARTITION, ASKED_OFFSET = range(2)
 G_PARTITION, G_ERROR, G_HIGHEST, G_STABLE, G_START, G_RECORDS, G_PREFERRED, G_DIVERGING = range(8)
+
+
+class ExchangeColumns(NamedTuple):
+    """What a block's exchanges tell of their fetches, a row each. Instants in ns since the epoch, NULL_TIME unknown."""
+
+    high: Int64s
+    """The connection's id as int64."""
+    n: Int64s
+    """Ordinal of the request in its connection; of an orphan -1 - ordinal among those."""
+    first: Int64s
+    """Instant of the request's first byte."""
+    last: Int64s
+    """Instant of the request's last byte."""
+    answer: Int64s
+    """Instant of the response's first byte."""
+    queued: Int64s
+    """ns that it waited behind the requests before it."""
+    spent: Int64s
+    """ns that the broker took."""
+    split: Flags
+    """Whether `queued` and `spent` are known."""
+    version: Int16s
+    """Version of the API, -1 unknown."""
+    throttle: Int32s
+    """ThrottleTimeMs of the response in ms, -1 null."""
+    error: Int32s
+    """Top-level error code of the response; NO_CODE none, 0 no error."""
+    errors: Int32s
+    """Error codes of the response that are not 0; -1: it was not read."""
+    broker: Int32s
+    """Code of the broker."""
+    client: Int32s
+    """Code of the client id, -1 null."""
+    size: Int64s
+    """Bytes of the request with its length prefix, -1 null."""
+    unseen: Int64s
+    """Instant up to which requests before it may not have been captured; NULL_TIME: all were."""
+
+
+class RequestLists(NamedTuple):
+    """Requests to fetch as they were decoded."""
+
+    body: Int64s
+    """By exchange, which of them is its request; -1 none."""
+    head: Int64s
+    """[ASK_SESSION to ASK_STATE, requests], NULL where null."""
+    topic_begin: Int64s
+    """Where each one's topics begin."""
+    begin: Int64s
+    """Where each topic's partitions begin."""
+    metadata: Flags
+    """Whether a topic is KRaft's log."""
+
+
+class ResponseLists(NamedTuple):
+    """Responses to fetches as they were decoded."""
+
+    body: Int64s
+    """By exchange, which of them is its response; -1 none."""
+    session: Int64s
+    """SessionId of each, NULL where null."""
+    topic_begin: Int64s
+    """Where each one's topics begin."""
+    begin: Int64s
+    """Where each topic's partitions begin."""
+    parts: Int64s
+    """[G_PARTITION to G_DIVERGING, partitions], NULL where null."""
+
+
+class NamedPartitions(NamedTuple):
+    """The partitions that requests ask for and forget, and that responses give."""
+
+    requested_topic: Int64s
+    """Code of each one's topic; the next two alike."""
+    forgotten_topic: Int64s
+    returned_topic: Int64s
+    requested: Int64s
+    """[ASKED_PARTITION and ASKED_OFFSET, partitions], NULL where null."""
+    forgotten: Int64s
+    """Numbers of the partitions."""
+    returned: Int64s
+    """[G_PARTITION to G_DIVERGING, partitions], NULL where null."""
+
+
+EXCHANGES = fields(
+    ExchangeColumns,
+    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const b1[:] const i2[:] "
+    "const i4[:] const i4[:] const i4[:] const i4[:] const i4[:] const i8[:] const i8[:]",
+)
+REQUESTS = fields(RequestLists, "const i8[:] const i8[:,:] const i8[:] const i8[:] const b1[:]")
+RESPONSES = fields(ResponseLists, "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:,:]")
+PARTITIONS = fields(NamedPartitions, "const i8[:] const i8[:] const i8[:] const i8[:,:] const i8[:] const i8[:,:]")
+"""What kernels that take them declare."""
 
 
 @part
@@ -108,49 +204,36 @@ def spread(
 
 
 @part
-def head_of(
-    i: Scalar, row: Scalar, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s, queued: Int64s,
-    spent: Int64s, split: Flags, broker: Int32s, out: Int64s, real: Reals,
-) -> None:  # fmt: skip
+def head_of(i: Scalar, row: Scalar, e: ExchangeColumns, out: Int64s, real: Reals) -> None:
     """HIGH to SPENT."""
-    out[HIGH, i], out[N, i], out[TIME, i] = high[row], n[row], micros(first[row])
-    out[BROKER, i], out[USED, i], out[ANSWERED, i] = broker[row], micros(last[row]), micros(answer[row])
-    real[QUEUED, i] = queued[row] / 1e6 if split[row] else np.nan
-    real[SPENT, i] = spent[row] / 1e6 if split[row] else np.nan
+    out[HIGH, i], out[N, i], out[TIME, i] = e.high[row], e.n[row], micros(e.first[row])
+    out[BROKER, i], out[USED, i], out[ANSWERED, i] = e.broker[row], micros(e.last[row]), micros(e.answer[row])
+    real[QUEUED, i] = e.queued[row] / 1e6 if e.split[row] else np.nan
+    real[SPENT, i] = e.spent[row] / 1e6 if e.split[row] else np.nan
 
 
-@kernel(
-    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] "
-    "const i8[:] const b1[:] const i2[:] const i4[:] const i4[:] const i4[:] const i4[:] const i4[:] const i8[:] "
-    "const i8[:] const i8[:,:] const i8[:] const i8[:] const b1[:] const i8[:] const i8[:] const i8[:] const i8[:,:] "
-    "i8[:,:] f8[:,:]"
-)
+@kernel("const i8[:] EXCHANGES REQUESTS RESPONSES i8[:,:] f8[:,:]")
 def fill_fetches(
-    rows: Int64s, request_bodies: Int64s, response_bodies: Int64s, high: Int64s, n: Int64s, first: Int64s,
-    last: Int64s, answer: Int64s, queued: Int64s, spent: Int64s, split: Flags, version: Int16s, throttle: Int32s,
-    error: Int32s, errors: Int32s, broker: Int32s, client: Int32s, sizes: Int64s, unseen: Int64s, head: Int64s,
-    topic_begin: Int64s, begin: Int64s, metadata: Flags, sessions: Int64s, given_topic_begin: Int64s,
-    given_begin: Int64s, parts: Int64s, out: Int64s, real: Reals,
-) -> None:  # fmt: skip
-    """Rows of fetches into `out`, whose memory is `real`'s too. `rows`: the exchanges, of which all columns up to
-    `unseen`, of their requests, are; `request_bodies`, `response_bodies`: their bodies, -1 for none. `metadata`: topics
-    of requests that are the KRaft log's; `sessions`: of answers."""
+    rows: Int64s, e: ExchangeColumns, requests: RequestLists, responses: ResponseLists, out: Int64s, real: Reals
+) -> None:
+    """Rows of fetches into `out`, whose memory is `real`'s too. `rows`: the exchanges."""
     for i in range(rows.size):
         row = rows[i]
-        head_of(i, row, high, n, first, last, answer, queued, spent, split, broker, out, real)
-        real[THROTTLE, i] = np.float64(throttle[row]) if throttle[row] >= 0 else np.nan
-        out[VERSION, i] = NULL if version[row] == -1 else np.int64(version[row])
-        out[CLIENT, i], out[BYTES, i] = client[row], NULL if sizes[row] == -1 else sizes[row]
-        out[UNSEEN, i] = micros(unseen[row])
+        head_of(i, row, e, out, real)
+        real[THROTTLE, i] = np.float64(e.throttle[row]) if e.throttle[row] >= 0 else np.nan
+        out[VERSION, i] = NULL if e.version[row] == -1 else np.int64(e.version[row])
+        out[CLIENT, i], out[BYTES, i] = e.client[row], NULL if e.size[row] == -1 else e.size[row]
+        out[UNSEEN, i] = micros(e.unseen[row])
         code = np.int64(NULL)
-        if errors[row] >= 0:
-            code = np.int64(0) if error[row] == NO_CODE else np.int64(error[row])
+        if e.errors[row] >= 0:
+            code = np.int64(0) if e.error[row] == NO_CODE else np.int64(e.error[row])
         out[ERROR, i] = code
-        body = request_bodies[row]
+        body = requests.body[row]
         if body < 0:
             for column in (SESSION, EPOCH, REPLICA, RAFT, WAIT, LEAST, ISOLATION, SENT):
                 out[column, i] = NULL
         else:
+            head, topic_begin = requests.head, requests.topic_begin
             out[SESSION, i], out[EPOCH, i] = head[ASK_SESSION, body], head[ASK_EPOCH, body]
             out[WAIT, i], out[LEAST, i], out[ISOLATION, i] = (
                 head[ASK_WAIT, body], head[ASK_LEAST, body], head[ASK_ISOLATION, body],
@@ -161,45 +244,45 @@ def fill_fetches(
             out[REPLICA, i] = np.int64(-1) if follower == NULL else follower
             out[RAFT, i] = 0
             for t in range(topic_begin[body], topic_begin[body + 1]):
-                if metadata[t]:
+                if requests.metadata[t]:
                     out[RAFT, i] = 1
-            out[SENT, i] = begin[topic_begin[body + 1]] - begin[topic_begin[body]]
-        body = response_bodies[row]
+            out[SENT, i] = requests.begin[topic_begin[body + 1]] - requests.begin[topic_begin[body]]
+        body = responses.body[row]
         if body < 0:
             for column in (GIVEN_SESSION, RETURNED, FAILED, RECORDS):
                 out[column, i] = NULL
         else:
-            out[GIVEN_SESSION, i] = sessions[body]
-            begun, ended = given_begin[given_topic_begin[body]], given_begin[given_topic_begin[body + 1]]
+            out[GIVEN_SESSION, i] = responses.session[body]
+            begun, ended = (
+                responses.begin[responses.topic_begin[body]],
+                responses.begin[responses.topic_begin[body + 1]],
+            )
             failed, records = np.int64(0), np.int64(0)
             for at in range(begun, ended):
-                if parts[G_ERROR, at] != 0 and parts[G_ERROR, at] != NULL:
+                if responses.parts[G_ERROR, at] != 0 and responses.parts[G_ERROR, at] != NULL:
                     failed += 1
-                records += max(parts[G_RECORDS, at], 0)
+                records += max(responses.parts[G_RECORDS, at], 0)
             out[RETURNED, i], out[FAILED, i], out[RECORDS, i] = ended - begun, failed, records
 
 
-@kernel(
-    "const i8[:,:] i8 const i8[:] const i8[:] const i8[:] const i4[:] const i8[:] const i8[:] const i8[:] "
-    "const i8[:,:] const i8[:] const i8[:,:] i8[:,:]"
-)
+@kernel("const i8[:,:] i8 const i8[:] const i8[:] const i8[:] const i4[:] PARTITIONS i8[:,:]")
 def fill_partitions(
-    pairs: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, requested_topic: Int64s,
-    forgotten_topic: Int64s, returned_topic: Int64s, requested: Int64s, forgotten: Int64s, returned: Int64s,
+    pairs: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, partitions: NamedPartitions,
     out: Int64s,
 ) -> None:  # fmt: skip
     """Rows of partitions into `out`: `count` that were put together as `pairs` says (`partition_pairs.pair`). A row
-    that was not read has index -1."""
+    that was not read has index -1. `high` to `error` as in `ExchangeColumns`."""
+    requested, returned = partitions.requested, partitions.returned
     for i in range(count):
         row, a, g, v = pairs[0, i], pairs[1, i], pairs[2, i], pairs[3, i]
         out[P_HIGH, i], out[P_N, i], out[P_TIME, i] = high[row], n[row], micros(first[row])
         out[P_ASKED, i], out[P_GONE, i], out[P_GIVEN, i] = a >= 0, g >= 0, v >= 0
         if a >= 0:
-            out[P_TOPIC, i], out[P_PARTITION, i] = requested_topic[a], requested[ASKED_PARTITION, a]
+            out[P_TOPIC, i], out[P_PARTITION, i] = partitions.requested_topic[a], requested[ASKED_PARTITION, a]
         elif v >= 0:
-            out[P_TOPIC, i], out[P_PARTITION, i] = returned_topic[v], returned[G_PARTITION, v]
+            out[P_TOPIC, i], out[P_PARTITION, i] = partitions.returned_topic[v], returned[G_PARTITION, v]
         else:
-            out[P_TOPIC, i], out[P_PARTITION, i] = forgotten_topic[g], forgotten[g]
+            out[P_TOPIC, i], out[P_PARTITION, i] = partitions.forgotten_topic[g], partitions.forgotten[g]
         out[P_TOPIC_ID, i] = out[P_TOPIC, i]
         out[P_OFFSET, i] = requested[ASKED_OFFSET, a] if a >= 0 else NULL
         code = np.int64(NULL)

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import NO_CODE
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT, TIME_KEY, UNSEEN_KEY
@@ -49,17 +50,17 @@ def fetches(block: Block) -> Rows:
     def record_bytes() -> pa.Array:
         sizes = np.maximum(returned.ints("records_bytes", 0), 0).astype(np.float64)
         total = np.bincount(returned.body, weights=sizes, minlength=len(response)).astype(np.int64)
-        return pick(pa.array(total, COUNT), given)
+        return pick(arrow_array(total, COUNT), given)
 
     columns: dict[str, Column] = {
-        "exchange_id": lambda: block.exchange_id.take(pa.array(rows)),
+        "exchange_id": lambda: block.exchange_id.take(arrow_array(rows)),
         "connection_id": lambda: directory.connection_id(conn),
         "capture": lambda: directory.capture(conn),
         "broker": lambda: directory.broker(conn),
         "client_ip": lambda: directory.client_ip(conn),
         "client_id": lambda: dictionary(done.client[rows], done.client_ids),
         "api_version": lambda: code(done.api_version[rows]),
-        "status": lambda: block.status.take(pa.array(rows)),
+        "status": lambda: block.status.take(arrow_array(rows)),
         "replica_id": lambda: pick(replica_id(request), asked),
         "is_follower": lambda: pc.greater_equal(pick(replica_id(request), asked), 0),
         "is_raft": lambda: pick(reads_metadata(request), asked),
@@ -94,7 +95,7 @@ def fetches(block: Block) -> Rows:
         "error_code": lambda: top_error(block, rows),
         "request_bytes": lambda: count(done.request_bytes[rows]),
         "response_bytes": lambda: count(done.response_bytes[rows]),
-        TIME_KEY: lambda: block.sort_time.take(pa.array(rows)),
+        TIME_KEY: lambda: block.sort_time.take(arrow_array(rows)),
         UNSEEN_KEY: lambda: instant(done.unseen_until[rows]).cast(COUNT),
         "cluster": lambda: block.cluster(rows),
         **block.key_columns(rows),
@@ -122,7 +123,7 @@ def reads_metadata(request: Level) -> pa.Array:
     for path, name in (("topic", METADATA_TOPIC), ("topic_id", METADATA_TOPIC_ID)):
         match = pc.equal(topics.column(path, TEXT), name).fill_null(False)
         found[topics.body[np.asarray(match)]] = True
-    return pa.array(found, FLAG)
+    return arrow_array(found, FLAG)
 
 
 def request_kinds(request: Level, request_rows: Int64s, version: Int64s) -> pa.Array:

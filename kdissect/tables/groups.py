@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import NULL_TIME
 from kdissect.kafka.exchanges.payloads import decoded
 from kdissect.schema.apikeys import ApiKey
@@ -150,7 +151,7 @@ def groups(block: Block) -> Rows:
     def gather(read: Any, kind: pa.DataType) -> Column:
         def make() -> pa.Array:
             arrays = [read(part) for part in parts]
-            return pa.concat_arrays(arrays).take(pa.array(order)) if arrays else pa.nulls(0, kind)
+            return pa.concat_arrays(arrays).take(arrow_array(order)) if arrays else pa.nulls(0, kind)
 
         return make
 
@@ -162,7 +163,7 @@ def groups(block: Block) -> Rows:
 
     done = block.done
     makers: dict[str, Column] = {
-        "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
+        "exchange_id": lambda: block.exchange_id.take(arrow_array(row)),
         "at": lambda: instant(
             np.where(done.request_first[row] != NULL_TIME, done.request_first[row], done.response_first[row])
         ),
@@ -179,7 +180,7 @@ def groups(block: Block) -> Rows:
         "error": lambda: error_column(*errors()),
         "assigned_partitions": gather(lambda part: part.assignment(), ASSIGNMENT),
         "cluster": lambda: block.cluster(row),
-        TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
     }
     return makers, len(row)
 
@@ -202,7 +203,7 @@ class _Part:
         elif event.each and len(rows):
             self.level = self.request.each(event.each)
             inner = block.bodies(event.key, 0)[self.level.body]
-            bare = self._names_group(np.setdiff1d(rows, inner))
+            bare = self._names_group(rows[~np.isin(rows, inner)])
             rows = np.concatenate([inner, bare])
             self.element = np.concatenate([np.arange(len(inner)), np.full(len(bare), -1)])
         self.row = rows
@@ -247,12 +248,12 @@ class _Part:
             return self.request_field("member_epoch", CODE)
         codes, known = self.errors()
         told = self.response_field(self.event.answer_generation, CODE)
-        told = pc.if_else(pa.array(known & (codes == 0)), told, pa.scalar(None, CODE))
+        told = pc.if_else(arrow_array(known & (codes == 0)), told, pa.scalar(None, CODE))
         return pc.coalesce(told, self.request_field(self.event.generation, CODE))
 
     def constant(self, text: str | None) -> pa.Array:
         """One text for all rows."""
-        return pa.array([text], TEXT).take(pa.array(np.zeros(len(self.row), np.int64)))
+        return pa.array([text], TEXT).take(arrow_array(np.zeros(len(self.row), np.int64)))
 
     def errors(self) -> tuple[Int64s, npt.NDArray[np.bool_]]:
         """Error code of each row, and where it is known: the element's own, else the exchange's."""
@@ -263,7 +264,9 @@ class _Part:
         event = self.event
         answers = self.response.each(event.each)
         inner = self.element >= 0
-        ours = Side(self.row[inner], self.request_field(event.match).filter(pa.array(inner)), *_blank(int(inner.sum())))
+        ours = Side(
+            self.row[inner], self.request_field(event.match).filter(arrow_array(inner)), *_blank(int(inner.sum()))
+        )
         theirs_rows = self.block.bodies(event.key, 1)[answers.body]
         theirs = Side(theirs_rows, answers.column(event.match, TEXT), *_blank(len(answers)))
         own_key, their_key = keys(ours, theirs)

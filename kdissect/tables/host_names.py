@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import numbers
 from kdissect.arrays.dictionaries import no_values
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.capture.name_blocks import add_name, plain_address
 from kdissect.problems import UsageError
 from kdissect.tables.declaration.model import TEXT
@@ -201,4 +202,4 @@ class HostNames:
         texts = list(dict.fromkeys(name for name in names if name is not None))
         place: dict[str | None, int] = {text: i for i, text in enumerate(texts)}
         codes = np.array([*(place.get(name, -1) for name in names), -1], np.int32)[numbers(column.indices, -1)]
-        return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=codes < 0), pa.array(texts, TEXT))
+        return pa.DictionaryArray.from_arrays(arrow_array(codes, pa.int32(), mask=codes < 0), pa.array(texts, TEXT))

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import first_codes, no_values
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.growing import grown, write
 from kdissect.kafka.completed import Connections
 from kdissect.kernels.kernel import kernel, part
@@ -165,7 +166,7 @@ def recoded(codes: npt.NDArray[Any], values: int) -> tuple[pa.Array, npt.NDArray
     codes = np.require(codes, np.int32, ["C", "A"])  # columns of structs are not aligned
     place, kept, out = np.zeros(values, np.int32), np.empty(values, np.int32), np.empty(len(codes), np.int32)
     count, negative = _recode(codes, place, kept, out)
-    return pa.array(out, mask=codes < 0 if negative else None), kept[:count]
+    return arrow_array(out, mask=codes < 0 if negative else None), kept[:count]
 
 
 def dictionary(codes: npt.NDArray[Any], values: Sequence[str] | pa.Array) -> pa.Array:
@@ -180,7 +181,7 @@ def dictionary(codes: npt.NDArray[Any], values: Sequence[str] | pa.Array) -> pa.
 def _worded(indices: pa.Array, occurring: npt.NDArray[np.int32], values: Sequence[str] | pa.Array) -> pa.Array:
     """A dictionary column of the values that were kept."""
     if isinstance(values, pa.Array):
-        texts = values.take(pa.array(occurring))
+        texts = values.take(arrow_array(occurring))
     else:
         texts = pa.array([values[i] for i in occurring.tolist()], pa.string())
     return pa.DictionaryArray.from_arrays(indices, texts)
@@ -282,7 +283,7 @@ class _Rows:
             distinct, place = np.unique(conn, return_inverse=True)
             nowhere = int((distinct < 0).sum())
             codes = np.maximum(place - nowhere, 0).astype(np.int32)
-            indices, kept = pa.array(codes, mask=conn < 0 if nowhere else None), distinct[nowhere:]
+            indices, kept = arrow_array(codes, mask=conn < 0 if nowhere else None), distinct[nowhere:]
         else:
             indices, kept = recoded(conn, connections)
         self.named = False
@@ -303,7 +304,7 @@ class _Rows:
             return constant(values[chosen[0]], len(self.indices))
         if self.indices.null_count or indices.null_count:
             return _worded(indices.take(self.indices), chosen, values)
-        return _worded(pa.array(self.each(indices.to_numpy())), chosen, values)
+        return _worded(arrow_array(self.each(indices.to_numpy())), chosen, values)
 
 
 def _community_column(ids: npt.NDArray[np.bytes_], indices: pa.Array) -> pa.Array:
@@ -342,7 +343,7 @@ class ConnectionEnds:
     @property
     def community_ids(self) -> pa.Array:
         """Community id of each row, as a dictionary column."""
-        rows = pa.array(np.arange(len(self._rows), dtype=np.int32))
+        rows = arrow_array(np.arange(len(self._rows), dtype=np.int32))
         return _community_column(community_ids(self._table, self._rows), rows)
 
 

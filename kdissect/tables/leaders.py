@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import NULL_TIME
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import api_name
@@ -128,7 +129,7 @@ class Leaders:
                 number, epoch = level.ints("controller_id"), level.ints("controller_epoch")
                 known = np.flatnonzero((number >= 0) & (epoch >= 0))
                 told = _Tellings(block, key, side, level.body[known])
-                names = pa.array([ID + QUORUM_ID], TEXT).take(pa.array(np.zeros(len(known), np.int64)))
+                names = pa.array([ID + QUORUM_ID], TEXT).take(arrow_array(np.zeros(len(known), np.int64)))
                 self._note(told, names, np.zeros(len(known), np.int64), number[known], epoch[known])
 
     def _feed(self, block: Block, source: Source) -> None:
@@ -152,7 +153,7 @@ class Leaders:
             for field in (source.name, source.topic_id)
         )
         ids = pc.if_else(pc.equal(ids, ZERO_ID), pa.scalar(None, TEXT), ids)
-        topic = pc.coalesce(pc.binary_join_element_wise(pa.scalar(ID), ids, ""), name).take(pa.array(own))
+        topic = pc.coalesce(pc.binary_join_element_wise(pa.scalar(ID), ids, ""), name).take(arrow_array(own))
         told_by = _Tellings(block, source.key, source.side, level.body[rows])
         self._note(told_by, topic, level.ints(source.number)[rows], leader[rows], epoch[rows])
 
@@ -292,7 +293,7 @@ class _Tellings:
         self.origin = origin[bodies]
 
     def of(self, some: Int64s) -> list[Told]:
-        ids = self.block.exchange_id.take(pa.array(self.rows[some])).to_pylist()
+        ids = self.block.exchange_id.take(arrow_array(self.rows[some])).to_pylist()
         return [(int(at), text, self.key) for at, text in zip(self.at[some].tolist(), ids, strict=True)]
 
 

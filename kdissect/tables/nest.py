@@ -14,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
+
 Int64s = npt.NDArray[np.int64]
 
 LONGEST = 1000
@@ -139,10 +141,10 @@ def pick(array: pa.Array, index: Int64s) -> pa.Array:
         return array
     missing = index < 0
     if not missing.any():
-        return array.take(pa.array(index))
+        return array.take(arrow_array(index))
     if not n:
         return pa.nulls(len(index), array.type)
-    return array.take(pa.array(index, mask=missing))
+    return array.take(arrow_array(index, mask=missing))
 
 
 def shortened(array: pa.Array) -> pa.Array:
@@ -158,5 +160,5 @@ def shortened(array: pa.Array) -> pa.Array:
 
 def optional(values: npt.NDArray[Any], present: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
     """A numpy array as a column, null where not `present`."""
-    made = pa.array(values) if present.all() else pa.array(values, mask=~present)
+    made = arrow_array(values) if present.all() else arrow_array(values, mask=~present)
     return made if made.type == kind else made.cast(kind, safe=False)

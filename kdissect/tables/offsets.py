@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, OFFSETS, TIME_KEY
 from kdissect.tables.identity import dictionary
@@ -71,11 +72,11 @@ def list_offsets(block: Block) -> Rows:
         return dictionary(np.where(np.asarray(found.is_valid()), inverse, -1), names)
 
     columns: dict[str, Column] = {
-        "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
+        "exchange_id": lambda: block.exchange_id.take(arrow_array(row)),
         "connection_id": lambda: block.directory.connection_id(block.done.conn[row]),
         "client_id": lambda: dictionary(block.done.client[row], block.done.client_ids),
-        "topic": lambda: pa.concat_arrays([item.topic for item in sides]).take(pa.array(source)),
-        "partition": lambda: pa.array(np.concatenate([item.partition for item in sides])[source], CODE),
+        "topic": lambda: pa.concat_arrays([item.topic for item in sides]).take(arrow_array(source)),
+        "partition": lambda: arrow_array(np.concatenate([item.partition for item in sides])[source], CODE),
         "timestamp_asked": time_asked,
         "asked": asked_names,
         "offset": lambda: give("offset", COUNT),
@@ -86,8 +87,8 @@ def list_offsets(block: Block) -> Rows:
         "isolation_level": lambda: pick(request.column("isolation_level", CODE), body),
         "replica_id": lambda: pick(request.column("replica_id", CODE), body),
         "current_leader_epoch": lambda: ask("current_leader_epoch", CODE),
-        "latency_ms": lambda: block.latency_ms().take(pa.array(row)),
+        "latency_ms": lambda: block.latency_ms().take(arrow_array(row)),
         "cluster": lambda: block.cluster(row),
-        TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
     }
     return columns, len(row)

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import Scalar, ints
 from kdissect.arrays.codes import Codes
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import BY_REQUEST, EXCHANGE_KEYS, TIME_KEY
@@ -31,7 +32,8 @@ def order(name: str, table: pa.Table) -> pa.Table:
     """The table in the contract's order. Stable."""
     if isinstance(table, Codes):
         return ordered_codes(table)
-    keys = [key for key in sort_columns(name) if key in table.column_names]
+    present = table.schema.names
+    keys = [key for key in sort_columns(name) if key in present]
     if not keys or table.num_rows < 2:
         return table
     first, *rest = keys
@@ -42,12 +44,12 @@ def order(name: str, table: pa.Table) -> pa.Table:
         times = times.cast(pa.int64())
     if pa.types.is_integer(times.type):
         values = (times.fill_null(NEVER) if times.null_count else times).to_numpy()
-        if TABLES[name].key == BY_REQUEST and EXCHANGE_KEYS[0] in table.column_names:
+        if TABLES[name].key == BY_REQUEST and EXCHANGE_KEYS[0] in present:
             found = by_request(values, *(ints(table, key) for key in EXCHANGE_KEYS))
-            return table if found is None else table.take(pa.array(found))
+            return table if found is None else table.take(arrow_array(found))
         if (values[1:] >= values[:-1]).all() and _ascend(rest, table, values[1:] == values[:-1]):
             return table
-        return table.take(pa.array(_by_first(values, table.select(rest))))
+        return table.take(arrow_array(_by_first(values, table.select(rest))))
     indices = pc.sort_indices(_plain(table.select(keys)), sort_keys=[(key, "ascending") for key in keys])
     return table.take(indices)
 
@@ -157,20 +159,20 @@ def _by_first(values: np.ndarray, columns: pa.Table) -> np.ndarray:
     same = np.flatnonzero(ordered[1:] == ordered[:-1])
     if not len(same):
         return found
-    above, below = (_plain(columns.take(pa.array(found[at]))) for at in (same, same + 1))
+    above, below = (_plain(columns.take(arrow_array(found[at]))) for at in (same, same + 1))
     differs = np.zeros(len(same), np.bool_)
     for one, other in zip(above.columns, below.columns, strict=True):
         differs |= pc.not_equal(one, other).fill_null(True).to_numpy()
     places = np.flatnonzero(np.isin(ordered, ordered[same[differs]]))
     if len(places):
-        part = _plain(columns.take(pa.array(found[places]))).append_column("value", pa.array(ordered[places]))
-        keys = [("value", "ascending"), *((name, "ascending") for name in columns.column_names)]
+        part = _plain(columns.take(arrow_array(found[places]))).append_column("value", arrow_array(ordered[places]))
+        keys = [("value", "ascending"), *((name, "ascending") for name in columns.schema.names)]
         found[places] = found[places][pc.sort_indices(part, sort_keys=keys)]
     return found
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    return pa.table({name: _plain_column(table[name]) for name in table.column_names})
+    return pa.table({name: _plain_column(table[name]) for name in table.schema.names})
 
 
 def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:

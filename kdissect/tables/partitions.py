@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import NO_CODE
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
@@ -25,8 +27,7 @@ from kdissect.tables.partition_pairs import pair
 from kdissect.tables.table_block import Block, Column, Rows, flag
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Side:
+class Side(NamedTuple):
     """Partitions named on one side: for each its row of the block, topic as on the wire and number, in wire order."""
 
     row: Int64s
@@ -193,10 +194,10 @@ class Joined:
         response_read = block.body_of(ApiKey.FETCH, 1)[row] >= 0
         asked, given = self.asked_at >= 0, self.given_at >= 0
         return {
-            "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
+            "exchange_id": lambda: block.exchange_id.take(arrow_array(row)),
             "topic": lambda: self.topic_column("topic"),
             "topic_id": lambda: self.topic_column("topic_id"),
-            "partition": lambda: pa.array(self.partition(), CODE),
+            "partition": lambda: arrow_array(self.partition(), CODE),
             "position": lambda: optional(self.position(), given, CODE),
             "in_request": lambda: flag(asked, request_read),
             "in_response": lambda: flag(given, response_read),
@@ -222,7 +223,7 @@ class Joined:
             "diverging_end_offset": give("diverging_epoch.end_offset", COUNT),
             "leader_id": give("current_leader.leader_id", CODE),
             "leader_epoch": give("current_leader.leader_epoch", CODE),
-            TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+            TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
             "cluster": lambda: block.cluster(row),
             **block.key_columns(row),
         }
@@ -230,12 +231,12 @@ class Joined:
     def batches(self) -> pa.Array:
         """Number of record batches, null where they were not counted."""
         counted = self.block.batches
-        return pa.nulls(len(self.row), COUNT) if counted is None else pick(pa.array(counted, COUNT), self.given_at)
+        return pa.nulls(len(self.row), COUNT) if counted is None else pick(arrow_array(counted, COUNT), self.given_at)
 
     def topic_column(self, attribute: str) -> pa.Array:
         """Topic name or id as on the wire, from whichever side has the row."""
         texts = pa.concat_arrays([getattr(item, attribute) for item in self.sides])
-        return texts.take(pa.array(self._source()))
+        return texts.take(arrow_array(self._source()))
 
     def partition(self) -> Int64s:
         """Partition number, from whichever side has the row."""
@@ -261,7 +262,7 @@ class Joined:
         top = np.asarray(done.error_code, np.int64)[self.row]
         is_set = (top != NO_CODE) & (top != 0)
         own = pick(self.given.column("error_code", CODE), self.given_at)
-        return pc.if_else(pa.array(is_set), pa.array(top).cast(CODE, safe=False), own)
+        return pc.if_else(arrow_array(is_set), arrow_array(top).cast(CODE, safe=False), own)
 
     def lag(self) -> pa.Array:
         """High watermark - fetch offset, not below 0; null unless both are known and without an error."""
@@ -269,7 +270,7 @@ class Joined:
         offset = pick(self.asked.column("fetch_offset", COUNT), self.asked_at)
         good: npt.NDArray[np.bool_] = numbers(self.error_code(), -1) == 0
         good &= (numbers(high, -1) >= 0) & (numbers(offset, -1) >= 0)
-        return pc.if_else(pa.array(good), pc.max_element_wise(pc.subtract(high, offset), 0), pa.scalar(None, COUNT))
+        return pc.if_else(arrow_array(good), pc.max_element_wise(pc.subtract(high, offset), 0), pa.scalar(None, COUNT))
 
     def aborted(self) -> pa.Array:
         """Number of aborted transactions listed, null for a null list."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
 from kdissect.tables.identity import dictionary
@@ -26,7 +27,7 @@ def producer_ids(block: Block) -> Rows:
         return lambda: pick(response.column(path, kind), given)
 
     columns: dict[str, Column] = {
-        "exchange_id": lambda: block.exchange_id.take(pa.array(rows)),
+        "exchange_id": lambda: block.exchange_id.take(arrow_array(rows)),
         "connection_id": lambda: block.directory.connection_id(block.done.conn[rows]),
         "client_id": lambda: dictionary(block.done.client[rows], block.done.client_ids),
         "transactional_id": ask("transactional_id", TEXT),
@@ -36,8 +37,8 @@ def producer_ids(block: Block) -> Rows:
         "producer_id": give("producer_id", COUNT),
         "producer_epoch": give("producer_epoch", CODE),
         "error_code": give("error_code", CODE),
-        "latency_ms": lambda: block.latency_ms().take(pa.array(rows)),
+        "latency_ms": lambda: block.latency_ms().take(arrow_array(rows)),
         "cluster": lambda: block.cluster(rows),
-        TIME_KEY: lambda: block.sort_time.take(pa.array(rows)),
+        TIME_KEY: lambda: block.sort_time.take(arrow_array(rows)),
     }
     return columns, len(rows)

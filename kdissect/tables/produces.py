@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, MS, TEXT, TIME_KEY
 from kdissect.tables.exchanges import error_codes
@@ -58,13 +59,13 @@ def produces(block: Block) -> Rows:
         return make
 
     columns: dict[str, Column] = {
-        "exchange_id": lambda: block.exchange_id.take(pa.array(rows)),
+        "exchange_id": lambda: block.exchange_id.take(arrow_array(rows)),
         "connection_id": lambda: directory.connection_id(conn),
         "capture": lambda: directory.capture(conn),
         "broker": lambda: directory.broker(conn),
         "client_id": lambda: dictionary(done.client[rows], done.client_ids),
         "api_version": lambda: code(done.api_version[rows]),
-        "status": lambda: block.status.take(pa.array(rows)),
+        "status": lambda: block.status.take(arrow_array(rows)),
         "acks": ask("acks", CODE),
         "timeout_ms": ask("timeout_ms", CODE),
         "transactional_id": ask("transactional_id", TEXT),
@@ -83,7 +84,7 @@ def produces(block: Block) -> Rows:
         "throttle_ms": lambda: optional(done.throttle_ms[rows], done.throttle_ms[rows] >= 0, MS),
         "error_code": lambda: _error(block, rows),
         "request_bytes": lambda: count(done.request_bytes[rows]),
-        TIME_KEY: lambda: block.sort_time.take(pa.array(rows)),
+        TIME_KEY: lambda: block.sort_time.take(arrow_array(rows)),
         "cluster": lambda: block.cluster(rows),
         **block.key_columns(rows),
     }
@@ -125,7 +126,7 @@ def produce_partitions(block: Block) -> Rows:
     source = np.where(asked_at >= 0, asked_at, given_at + len(asked))
 
     def gather_texts(attribute: str) -> pa.Array:
-        return pa.concat_arrays([getattr(item, attribute) for item in sides]).take(pa.array(source))
+        return pa.concat_arrays([getattr(item, attribute) for item in sides]).take(arrow_array(source))
 
     def give(path: str, kind: pa.DataType) -> Column:
         return lambda: pick(given.column(path, kind), given_at)
@@ -144,13 +145,13 @@ def produce_partitions(block: Block) -> Rows:
         return kafka_time(ms, ms != -1, "log_append_at", row, block.odd)
 
     columns: dict[str, Column] = {
-        "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
+        "exchange_id": lambda: block.exchange_id.take(arrow_array(row)),
         "topic": lambda: gather_texts("topic"),
         "topic_id": lambda: gather_texts("topic_id"),
-        "partition": lambda: pa.array(np.concatenate([item.partition for item in sides])[source], CODE),
+        "partition": lambda: arrow_array(np.concatenate([item.partition for item in sides])[source], CODE),
         "batches": counted(0),
         "records": counted(1),
-        "record_bytes": lambda: pick(pa.array(np.maximum(asked.ints("records_bytes", 0), 0), COUNT), asked_at),
+        "record_bytes": lambda: pick(arrow_array(np.maximum(asked.ints("records_bytes", 0), 0), COUNT), asked_at),
         "base_offset": give("base_offset", COUNT),
         "log_append_at": append_time,
         "log_start_offset": give("log_start_offset", COUNT),
@@ -158,7 +159,7 @@ def produce_partitions(block: Block) -> Rows:
         "error_message": give("error_message", TEXT),
         "current_leader": give("current_leader.leader_id", CODE),
         "replicas": lambda: pa.nulls(len(row), CODE),
-        TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
         "cluster": lambda: block.cluster(row),
         **block.key_columns(row),
     }

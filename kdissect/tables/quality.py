@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import FILE_SHIFT, Problems, Quality
 from kdissect.problems import Kind
 from kdissect.tables.declaration import SCHEMAS
@@ -41,7 +42,7 @@ def problem_columns(rows: Problems, directory: Directory) -> dict[str, pa.Array]
     return {
         "capture": dictionary(capture, table.captures),
         "connection_id": directory.connection_id(conn),
-        "exchange_id": texts.take(pa.array(np.where(named, place, 0), mask=~named)),
+        "exchange_id": texts.take(arrow_array(np.where(named, place, 0), mask=~named)),
         "at": instant(rows.at),
         "file": directory.file(capture, np.where(packet >= 0, packet >> FILE_SHIFT, -1)),
         "frame": optional(packet & PACKET_MASK, (packet >= 0) & (packet & PACKET_MASK > 0), COUNT),

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import Problems
 from kdissect.kafka.recordsets.batch_layout import AT, BASE_OFFSET, NULL, RECORDS
 from kdissect.kafka.recordsets.batches import Batches
@@ -78,7 +79,7 @@ class RecordSets:
 
     def pick_sets(self, index: Int64s) -> RecordSets:
         """Some of the sets."""
-        picked = pa.array(index)
+        picked = arrow_array(index)
         columns = (getattr(self, name) for name in self.__slots__)
         return RecordSets(*(c.take(picked) if isinstance(c, pa.Array) else c[index] for c in columns))
 
@@ -109,7 +110,7 @@ def record_sets(block: Block, picked: Callable[[int, Int64s, Int64s], Int64s] | 
             if not len(kept):
                 continue
         names = outer.column(name, TEXT) if name else pa.nulls(len(outer), TEXT)
-        index = pa.array(level.parent[kept])
+        index = arrow_array(level.parent[kept])
         row = block.bodies(key, side)[level.body[kept]]
         ids = outer.column("topic_id", TEXT)
         numbers, places = level.ints(number)[kept], level.ints(f"{records}_at")[kept]
@@ -133,12 +134,12 @@ def record_rows(
     """The wanted columns of `record_batches` or `records`, from rows that know their set as `owner`. Not resolved
     yet."""
     owner = rows.column("owner")
-    row = pa.array(sets.row).take(owner)
+    row = arrow_array(sets.row).take(owner)
     columns: dict[str, Column] = {
-        "exchange_id": lambda: _repeated(block.exchange_id.take(pa.array(sets.row)), owner),
+        "exchange_id": lambda: _repeated(block.exchange_id.take(arrow_array(sets.row)), owner),
         "topic": lambda: _repeated(sets.topic, owner),
         "topic_id": lambda: _repeated(sets.topic_id, owner),
-        "partition": lambda: pa.array(sets.partition).cast(CODE, safe=False).take(owner),
+        "partition": lambda: arrow_array(sets.partition).cast(CODE, safe=False).take(owner),
         "cluster": lambda: block.cluster(np.asarray(row)),
         TIME_KEY: lambda: block.sort_time.take(row),
     }
@@ -186,7 +187,7 @@ def record_problems(block: Block, sets: RecordSets, batches: Batches) -> Problem
     listed = found.first(MOST_PROBLEMS)
     owner = listed.owner
     row, done = sets.row[owner], block.done
-    topics, ids = sets.topic.take(pa.array(owner)).to_pylist(), sets.topic_id.take(pa.array(owner)).to_pylist()
+    topics, ids = sets.topic.take(arrow_array(owner)).to_pylist(), sets.topic_id.take(arrow_array(owner)).to_pylist()
     batch = batches.rows[listed.rows]
     places = [
         f"{topic or topic_id}-{partition}, {_place(at, offset)}"

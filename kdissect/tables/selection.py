@@ -28,6 +28,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import Completed, Connections
 from kdissect.kafka.exchanges.messages import Message
 from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FLOW, PORTS
@@ -320,7 +321,7 @@ def only(done: Completed, rows: Int64s) -> Completed:
         at = place[message.rows]
         if (at < 0).any():
             kept = np.flatnonzero(at >= 0)
-            messages[kind] = Message(at[kept], [message.batch.take(pa.array(kept))])
+            messages[kind] = Message(at[kept], [message.batch.take(arrow_array(kept))])
         else:
             messages[kind] = Message(at, message.batches)
     return Completed(**columns, client_ids=done.client_ids, messages=messages, data=done.data)

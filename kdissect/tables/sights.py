@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import NETWORK_KINDS, NULL_TIME, Completed, Connections
 from kdissect.tables.selection import only
 
@@ -111,4 +112,4 @@ class Sights(NamedTuple):
     def other_places(self, ids: Ids) -> pa.ListArray:
         """For each of these connections, the other places that hold it; an empty list for none."""
         place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
-        return self.others.take(pa.array(np.where(self.ids[place] == ids, place, len(self.ids))))
+        return self.others.take(arrow_array(np.where(self.ids[place] == ids, place, len(self.ids))))

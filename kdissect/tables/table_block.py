@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import FILE_SHIFT, NULL_TIME, STATUS, Completed, Connections
 from kdissect.kernels.kernel import kernel
 from kdissect.tables.declaration import TABLES
@@ -64,7 +65,7 @@ class Block:
 
     def key_columns(self, rows: Int64s | slice = slice(None)) -> dict[str, Column]:
         """The columns EXCHANGE_KEYS of these rows."""
-        return {name: lambda i=i: pa.array(self.keys[i][rows], COUNT) for i, name in enumerate(EXCHANGE_KEYS)}  # type: ignore[misc]
+        return {name: lambda i=i: arrow_array(self.keys[i][rows], COUNT) for i, name in enumerate(EXCHANGE_KEYS)}  # type: ignore[misc]
 
     def cluster(self, rows: Int64s | slice = slice(None)) -> pa.Array:
         """The cluster of these rows, not resolved yet: their broker's `capture<TAB>ip:port`."""
@@ -227,7 +228,7 @@ def count(values: npt.NDArray[Any], null: int = -1) -> pa.Array:
 
 def flag(values: npt.NDArray[np.bool_], present: npt.NDArray[np.bool_] | None = None) -> pa.Array:
     """A boolean column."""
-    return pa.array(values, FLAG, mask=None if present is None else ~present)
+    return arrow_array(values, FLAG, mask=None if present is None else ~present)
 
 
 def packet_file(block: Block, packet: Int64s, rows: Int64s | slice = slice(None)) -> pa.Array:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -19,11 +17,11 @@ NO_TIMESTAMP = -1
 """Kafka's own "no timestamp" (RecordBatch.NO_TIMESTAMP)."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class OddTimes:
     """Timestamps outside years 1-9999, for the `problems` table: (row of the block, column, milliseconds)."""
 
-    rows: list[tuple[int, str, int]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, str, int]] = []
 
 
 def kafka_time(

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.model import TEXT, TEXTS
 from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.nest import Int64s, Level, numbers
@@ -41,7 +42,7 @@ def topic_lists(levels: Sequence[Level], bodies: Sequence[Int64s], name: str) ->
     kept = kept[np.sort(first)]
     kept = kept[np.argsort(row[kept], kind="stable")]
     ends = np.cumsum(np.bincount(row[kept], minlength=count)[:count])
-    offsets = pa.array(np.concatenate([[0], ends]).astype(np.int32))
+    offsets = arrow_array(np.concatenate([[0], ends]).astype(np.int32))
     known = np.any([body >= 0 for body in bodies], axis=0)
-    values = codes.dictionary.take(pa.array(code[kept]))
-    return pa.ListArray.from_arrays(offsets, values, type=TEXTS, mask=pa.array(~known))
+    values = codes.dictionary.take(arrow_array(code[kept]))
+    return pa.ListArray.from_arrays(offsets, values, type=TEXTS, mask=arrow_array(~known))

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import NULL_TIME
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import api_name
@@ -321,7 +322,7 @@ class Topics:
                 ids = pc.if_else(marked, pc.utf8_slice_codeunits(values, 1), None)
                 names = pc.coalesce(self.resolve(pc.if_else(marked, None, values), ids, own), ids)
                 offsets = np.concatenate([[0], np.cumsum(lengths(chunk))]).astype(np.int32)
-                chunk = pa.ListArray.from_arrays(pa.array(offsets), names, type=TEXTS, mask=chunk.is_null())
+                chunk = pa.ListArray.from_arrays(arrow_array(offsets), names, type=TEXTS, mask=chunk.is_null())
             chunks.append(chunk)
             at += len(chunk)
         return pa.chunked_array(chunks, TEXTS)
@@ -404,7 +405,7 @@ def _pairs(texts: pa.Array, clusters: pa.Array | None) -> tuple[list[tuple[str |
     which = (numbers(codes.indices, -1) + 1) * (len(names) + 1) + numbers(own.indices, -1) + 1
     kept, inverse = np.unique(which, return_inverse=True)
     pairs = [((None, *words)[one // (len(names) + 1)], (None, *names)[one % (len(names) + 1)]) for one in kept.tolist()]
-    return pairs, pa.array(inverse)
+    return pairs, arrow_array(inverse)
 
 
 def origins_of(block: Block, key: int, side: int) -> tuple[list[str], Int64s]:

@@ -3,12 +3,13 @@ partition that it names (KIP-98, KIP-890)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, TEXT, TIME_KEY
 from kdissect.tables.exchanges import error_codes
@@ -23,8 +24,7 @@ FIELDS = {
 }  # fmt: skip
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class _Steps:
+class _Steps(NamedTuple):
     """Steps of one kind: row of the block, name of the step, and the columns of FIELDS that it has."""
 
     row: Int64s
@@ -45,7 +45,7 @@ def transaction_steps(block: Block) -> Rows:
     def gather(name: str) -> pa.Array:
         kind = FIELDS[name]
         pieces = [part.columns.get(name, pa.nulls(len(part.row), kind)) for part in parts]
-        return pa.concat_arrays(pieces).take(pa.array(order))
+        return pa.concat_arrays(pieces).take(arrow_array(order))
 
     def field(name: str) -> Column:
         return lambda: gather(name)
@@ -58,18 +58,18 @@ def transaction_steps(block: Block) -> Rows:
         return make
 
     columns: dict[str, Column] = {
-        "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
+        "exchange_id": lambda: block.exchange_id.take(arrow_array(row)),
         "requested_at": lambda: instant(done.request_first[row]),
         "answered_at": lambda: instant(done.response_last[row]),
         "client_id": lambda: dictionary(done.client[row], done.client_ids),
         "broker": lambda: block.directory.broker(done.conn[row]),
-        "step": lambda: pa.concat_arrays([part.step for part in parts]).take(pa.array(order)),
+        "step": lambda: pa.concat_arrays([part.step for part in parts]).take(arrow_array(order)),
         **{name: field(name) for name in FIELDS},
         "error_code": lambda: optional(errors[row], known[row], CODE),
         "next_producer_id": moved("producer_id", COUNT),
         "next_producer_epoch": moved("producer_epoch", CODE),
         "cluster": lambda: block.cluster(row),
-        TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
     }
     return columns, len(row)
 
@@ -86,7 +86,7 @@ def _below(columns: dict[str, pa.Array], at: Int64s) -> dict[str, pa.Array]:
 
 
 def _words(text: str, size: int) -> pa.Array:
-    return pa.array([text], TEXT).take(pa.array(np.zeros(size, np.int64)))
+    return pa.array([text], TEXT).take(arrow_array(np.zeros(size, np.int64)))
 
 
 def _partitions(topics: Level, partitions: Level) -> dict[str, pa.Array]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.arrow import Flags, Int64s, Scalar
+from kdissect.arrays.arrow import Flags, Int64s, Scalar, distinct
 from kdissect.kafka.completed import NULL_TIME, Completed
 from kdissect.kernels.kernel import kernel
 from kdissect.schema.apikeys import ApiKey
@@ -88,7 +88,7 @@ class Offered:
             counts = np.bincount(((where - low) * KEYS + key) * VERSIONS + version)
             packed = np.flatnonzero(counts)
             return np.stack([packed // VERSIONS // KEYS + low, packed // VERSIONS % KEYS, packed % VERSIONS], axis=1)
-        found: Int64s = np.unique(np.stack([where, key, version], axis=1), axis=0)
+        found: Int64s = distinct(np.stack([where, key, version], axis=1))
         return found
 
     def _offers(self, block: Block, broker: np.ndarray) -> None:

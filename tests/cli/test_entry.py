@@ -37,7 +37,7 @@ loads when it starts differs by environment. A module takes about half a millise
 JITS = {"llvmlite", "numba", "logging", "ssl", "subprocess", "numpy.random"}
 NOT_LOADED = (
     "colorama", "cramjam", "crc32c", "cryptography", "duckdb", "jinja2", "llvmlite", "logging", "lz4", "numba",
-    "numpy.random", "pandas", "pyarrow.dataset", "pyarrow.fs", "pyarrow.pandas_compat", "pyarrow.parquet",
+    "numpy.ma", "numpy.random", "pandas", "pyarrow.dataset", "pyarrow.fs", "pyarrow.pandas_compat", "pyarrow.parquet",
     "rich.console", "rich.table", "scapy", "ssl", "subprocess", "zstandard",
     "kdissect.cli.subcommands.bulk", "kdissect.cli.live", "kdissect.cli.subcommands.traffic",
     "kdissect.engine.saving.parquet", "kdissect.report", "kdissect.schema.explain", "kdissect.schema.walker",

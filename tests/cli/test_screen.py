@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import subprocess
 import sys
 from datetime import timedelta
@@ -262,11 +261,11 @@ def test_where_the_time_of_a_client_in_trouble_went() -> None:
 def test_a_budget_stays_within_its_lines() -> None:
     spent = {name: 1000.0 + n for n, name in enumerate(blocks.SPENT)}
     row = {"subject": "x\x1b" * 5000, "wall_ms": sum(spent.values()), **spent}
-    lines = _budget(dataclasses.replace(summarize(small()), budget=row))
+    lines = _budget(summarize(small())._replace(budget=row))
     assert len(lines) == 1
     assert len(lines[0]) <= 80
     assert "x\\u001bx" in lines[0]
     idle = dict.fromkeys(spent, 0.0) | {"idle_ms": 500.0, "wall_ms": 500.0, "subject": "x"}
     short = dict.fromkeys(spent, 0.0) | {"broker_ms": 99.0, "wall_ms": 99.0, "subject": "x"}
     for row in (idle, short):
-        assert _budget(dataclasses.replace(summarize(small()), budget=row)) == []
+        assert _budget(summarize(small())._replace(budget=row)) == []

@@ -19,14 +19,10 @@ MOST_ARGUMENTS = 12
 MANY = {
     "analysis/holds/hold_kernels.py": {"run"},
     "analysis/sessions/session_kernels.py": {"open_session", "update_set", "read_answer", "run"},
-    "kafka/exchanges/frame_bytes.py": {"collect"},
-    "kafka/exchanges/outcome.py": {"gather"},
     "net/packets.py": {"take_apart"},
     "rewriting/field_kernels.py": {"blank_fields"},
     "schema/filling.py": {"fill"},
     "schema/vm.py": {"count"},
-    "summary/exchange_counts.py": {"_grouped"},
-    "tables/fetch_kernels.py": {"head_of", "fill_fetches", "fill_partitions"},
 }
 """Kernels and parts with more."""
 UNEXPLAINED = {"kafka/streams/state.py", "schema/filling.py", "schema/vm.py", "tcp/layout.py"}

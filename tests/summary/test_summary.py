@@ -43,6 +43,15 @@ def test_quantiles_stay_close_when_there_are_many() -> None:
     assert Latencies().quantiles(shares) == [None, None, None]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 1001])
+def test_quantiles_of_few_are_those_of_numpy(count: int) -> None:
+    values = np.random.default_rng(count).lognormal(1, 2, count)
+    few = Latencies()
+    few.add(values)
+    shares = (0.0, 0.25, 0.5, 0.95, 0.99, 1.0)
+    assert few.quantiles(shares) == np.quantile(values, shares).tolist()
+
+
 def test_grouping() -> None:
     assert [line.name for line in summarize(small(), by="version").latencies] == [
         "Fetch v12",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, Batches, Exchanges, dense
-from kdissect.arrays.arrow import Int64s, begins
+from kdissect.arrays.arrow import Int64s, begins, distinct
 
 BY_OFFSET, BY_CRC = 0, 1
 MOST_TOGETHER = 256
@@ -60,7 +60,7 @@ def match_batches(sent: Batches, delivered: Batches, exchanges: Exchanges) -> tu
     """Pairs (row of `delivered`, row of `sent` or -1, BY_OFFSET or BY_CRC or -1): at least one of each row of
     `delivered`."""
     rows, found = _by_offset(sent, delivered, exchanges)
-    rest = np.setdiff1d(np.arange(len(delivered.row)), rows)
+    rest = np.flatnonzero(np.bincount(rows, minlength=len(delivered.row)) == 0)
     other = _by_bytes(sent, delivered, exchanges, rest)
     how = np.where(other >= 0, BY_CRC, -1)
     return (
@@ -75,7 +75,7 @@ def _by_offset(sent: Batches, delivered: Batches, exchanges: Exchanges) -> tuple
     known = known[np.lexsort([exchanges.first[sent.exchange[known]], sent.first[known], sent.place[known]])]
     if not len(known) or not len(delivered.row):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    values = np.unique(np.concatenate([sent.first[known], delivered.first, delivered.last]))
+    values = distinct(np.concatenate([sent.first[known], delivered.first, delivered.last]))
     wide = len(values) + 1
     key = sent.place[known] * wide + np.searchsorted(values, sent.first[known])
     low = np.searchsorted(key, delivered.place * wide + np.searchsorted(values, delivered.first), "left")

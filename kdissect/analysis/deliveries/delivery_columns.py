@@ -6,8 +6,7 @@ Instants are microseconds since the epoch, NULL_TIME where unknown. Texts are co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,9 +20,11 @@ NO_PRODUCE = -2
 
 
 class _Columns:
-    """Rows as integer columns of one length."""
+    """Rows as integer columns of one length: those that the class annotates, in their order."""
 
-    __slots__ = ()
+    def __init__(self, *columns: Int64s) -> None:
+        for name, column in zip(self.names(), columns, strict=True):
+            setattr(self, name, column)
 
     def __len__(self) -> int:
         return len(self.columns()[0])
@@ -31,7 +32,7 @@ class _Columns:
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """The columns' names."""
-        return tuple(cls.__slots__)
+        return tuple(cls.__annotations__)
 
     @classmethod
     def none(cls) -> Self:
@@ -50,12 +51,15 @@ class _Columns:
         """The columns, in order."""
         return [getattr(self, name) for name in self.names()]
 
+    def replaced(self, **columns: Int64s) -> Self:
+        """These rows with other values in the columns that are named."""
+        return type(self)(*(columns.get(name, getattr(self, name)) for name in self.names()))
+
     def rows(self, rows: Int64s | Flags | slice) -> Self:
         """These rows."""
         return type(self)(*(column[rows] for column in self.columns()))
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Exchanges(_Columns):
     """Produce, Fetch and ShareFetch exchanges."""
 
@@ -91,7 +95,6 @@ class Exchanges(_Columns):
     """Milliseconds."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Batches(_Columns):
     """Record batches of Produce requests, or of answers: `exchange` is the row of `Exchanges`, `row` the number of its
     row of `record_batches`. Offsets are UNKNOWN where no answer told them; `producer`, `records` and the columns behind
@@ -120,7 +123,6 @@ class Batches(_Columns):
     """Of the partition, as its Produce answer's topic was told to have; UNKNOWN for none, and in answers."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Positions(_Columns):
     """Partitions of Fetch exchanges: what the reader asked for, and what the answer says of the log."""
 
@@ -183,8 +185,7 @@ class Names:
         return np.where(topic >= 0, self._codes[at], -1) if len(self._keys) else np.full(len(key), -1, np.int64)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Input:
+class Input(NamedTuple):
     """What deliveries are made of."""
 
     exchanges: Exchanges
@@ -281,7 +282,7 @@ class Input:
 
 def _behind(parts: Sequence[Rows], ranks: Sequence[Int64s]) -> Rows:
     """Rows of pieces in the order of their exchanges; `ranks`: of each piece's exchanges among all."""
-    moved = [replace(part, exchange=rank[part.exchange]) for part, rank in zip(parts, ranks, strict=True)]
+    moved = [part.replaced(exchange=rank[part.exchange]) for part, rank in zip(parts, ranks, strict=True)]
     rows = type(parts[0]).behind(moved)
     return rows if (np.diff(rows.exchange) >= 0).all() else rows.rows(np.argsort(rows.exchange, kind="stable"))
 

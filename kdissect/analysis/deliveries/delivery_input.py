@@ -28,6 +28,7 @@ from kdissect.analysis.deliveries.delivery_columns import (
 )  # fmt: skip
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Flags, Int64s, ints, reals, times, whole
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CLUSTER, TIME_KEY
 from kdissect.tables.order import NEVER as LAST
@@ -52,7 +53,7 @@ class InputReader:
         table = whole(tables["exchanges"])
         clusters = names.clusters.column(table, CLUSTER.name)
         kept = np.isin(ints(table, "api_key"), (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH))
-        table = table.filter(pa.array(kept))
+        table = table.filter(arrow_array(kept))
         among = keys_of(table)
         raft = _spread(whole(tables["fetches"]), "is_raft", among) == 1
         exchanges = self._exchanges(table, tables, among, clusters[kept])
@@ -102,7 +103,7 @@ class InputReader:
         throttle = (np.nan_to_num(np.clip(reals(table, "throttle_ms"), 0, 1e9)) * MILLI).astype(np.int64)
         since = np.where(api == ApiKey.PRODUCE, PRODUCER_THROTTLE, np.where(api == ApiKey.FETCH, CONSUMER_THROTTLE, 0))
         mutes = version >= since
-        ordered = TIME_KEY if TIME_KEY in table.column_names else "request_first_at"
+        ordered = TIME_KEY if TIME_KEY in table.schema.names else "request_first_at"
         fetches = whole(tables["fetches"])
         follower = _spread(fetches, "is_follower", among) == 1
         return Exchanges(

@@ -40,8 +40,9 @@ from kdissect.analysis.deliveries.visibility import (
     known_instant,
 )  # fmt: skip
 from kdissect.analysis.holds.throttle_windows import Answers, Muted
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, instants, optional, whole, words
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, distinct, instants, optional, whole, words
 from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, By
 from kdissect.tables.fetch_rows import READ_COMMITTED
@@ -151,7 +152,7 @@ class DeliveryMaker:
             # What no message joins to the only known cluster belongs to it.
             made = [with_cluster(self.make_deliveries(data).table, next(iter(texts), None))]
         else:
-            codes = np.unique(data.exchanges.cluster).tolist()
+            codes = distinct(data.exchanges.cluster).tolist()
             made = [
                 with_cluster(self.make_deliveries(data.of_cluster(code)).table, None if code < 0 else texts[code])
                 for code in codes
@@ -288,8 +289,8 @@ def _columns(data: Input, rows: Firsts, way: _Way, readers: Readers, muted: Mute
         "topic": words(given.topic[rows.given], topics),
         "topic_id": words(given.topic_id[rows.given], topics),
         "partition": optional(given.partition[rows.given], CODE, NULL_TIME),
-        "base_offset": pa.array(first),
-        "last_offset": pa.array(last),
+        "base_offset": arrow_array(first),
+        "last_offset": arrow_array(last),
         "records": optional(source("records"), COUNT, NULL_TIME),
         "record_bytes": optional(source("size"), COUNT, NULL_TIME),
         "codec": words(source("codec"), names.codecs.texts),
@@ -298,7 +299,7 @@ def _columns(data: Input, rows: Firsts, way: _Way, readers: Readers, muted: Mute
         "is_transactional": optional(source("transactional"), FLAG, NULL_TIME),
         "client_id": words(exchanges.client_id[rows.fetch], names.clients.texts),
         "group_id": words(readers.group[rows.fetch], names.groups.texts),
-        "is_follower": pa.array(follower),
+        "is_follower": arrow_array(follower),
         "broker": words(exchanges.broker[rows.fetch], names.brokers.texts),
         "isolation_level": optional(exchanges.isolation[rows.fetch], CODE),
         "created_at": instants(created),
@@ -310,7 +311,7 @@ def _columns(data: Input, rows: Firsts, way: _Way, readers: Readers, muted: Mute
         "commit_ms": _ms(parts["commit_ms"], way.known & way.seen),
         "delivery_ms": _ms(way.delivered - way.produced, way.known),
         "waited_for": words(_waited_for(data, rows, way, parts, created, buffered, muted), CAUSES),
-        "times": pa.array(rows.times),
+        "times": arrow_array(rows.times),
         "times_written": optional(rows.written, COUNT, 0),
         "matched_by": words(rows.matched, MATCHED),
     }
@@ -335,7 +336,7 @@ def _buffered(data: Input, rows: Firsts, way: _Way) -> tuple[Int64s, Int64s]:
     there = (stamp != NULL_TIME) & (way.produced != NULL_TIME)
     found = np.where(there, way.produced - np.where(there, stamp, 0), -1)
     clock = dense(np.append(data.exchanges.client, -1)[rows.produce], data.given.place[rows.given])
-    ahead = np.unique(clock[there & (found < -CLOCK_STEP)])
+    ahead = distinct(clock[there & (found < -CLOCK_STEP)])
     told = there & ~np.isin(clock, ahead) & (found <= LONGEST_BUFFERED)
     return stamp, np.where(told, np.maximum(found, 0), -1)
 
@@ -377,7 +378,7 @@ def _followed(data: Input) -> Flags:
 
 
 def _ms(microseconds: Int64s, is_known: Flags) -> pa.Array:
-    return pa.array(microseconds / MILLI, mask=~is_known)
+    return arrow_array(microseconds / MILLI, mask=~is_known)
 
 
 def id_column(exchanges: Exchanges, rows: Int64s) -> pa.Array:
@@ -388,7 +389,7 @@ def id_column(exchanges: Exchanges, rows: Int64s) -> pa.Array:
     ids = exchange_ids(
         exchanges.connection[rows[known]].view(np.uint64), np.where(orphan, -1 - ordinal, ordinal), orphan
     )
-    return ids if known.all() else ids.take(pa.array(np.cumsum(known) - 1, mask=~known))
+    return ids if known.all() else ids.take(arrow_array(np.cumsum(known) - 1, mask=~known))
 
 
 fills(By.DELIVERIES, lambda: {"deliveries": SCHEMA.names})

@@ -67,8 +67,8 @@ class FirstRows:
         self.whole &= until is None
         for name, columns in READ.items():
             if name in part and name != "connections" and part[name].num_rows:
-                table = part[name].select([one for one in part[name].column_names if one in columns])
-                if until is not None and TIME_KEY in table.column_names:
+                table = part[name].select([one for one in part[name].schema.names if one in columns])
+                if until is not None and TIME_KEY in table.schema.names:
                     table = table.filter(pc.less_equal(table[TIME_KEY], until))
                 self._parts.setdefault(name, []).append(table)
                 self.batches += table.num_rows if name == BATCHES else 0
@@ -76,7 +76,7 @@ class FirstRows:
     def add(self, name: str, table: pa.Table) -> None:
         """Keep what is read of a piece of `connections`, which is made at the end; of other tables nothing."""
         if name == "connections" and table.num_rows:
-            columns = [one for one in table.column_names if one in READ[name]]
+            columns = [one for one in table.schema.names if one in READ[name]]
             self._parts.setdefault(name, []).append(table.select(columns))
 
     def deliveries(self) -> pa.Table:
@@ -87,6 +87,6 @@ class FirstRows:
     def _find_end(self, batches: pa.Table | None) -> int | None:
         """Microseconds of the last request whose rows are kept; None for all."""
         room = self.most - self.batches
-        if batches is None or batches.num_rows <= room or TIME_KEY not in batches.column_names:
+        if batches is None or batches.num_rows <= room or TIME_KEY not in batches.schema.names:
             return None
         return int(np.partition(ints(batches, TIME_KEY), room - 1)[room - 1])

@@ -11,6 +11,7 @@ import pyarrow as pa
 from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, Exchanges, Names, dense
 from kdissect.analysis.exchange_keys import exchange_keys
 from kdissect.arrays.arrow import NULL_TIME, Int64s, times, words
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.model import CLUSTER
 
 
@@ -36,7 +37,7 @@ class Groups:
         """Keep the groups of some connections: connection_id, group_id."""
         self._names.clusters.column(connections, CLUSTER.name)  # some are named by connections alone
         group = self._names.groups.column(connections, "group_id")
-        ids = [f"{one}:0" for one in connections["connection_id"].filter(pa.array(group >= 0)).to_pylist()]
+        ids = [f"{one}:0" for one in connections["connection_id"].filter(arrow_array(group >= 0)).to_pylist()]
         found = np.stack([exchange_keys(pa.array(ids, pa.string()))[0], group[group >= 0]])
         found = np.concatenate([self._connections, found], axis=1)
         self._connections = found[:, np.argsort(found[0], kind="stable")]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kdissect.analysis.deliveries.delivery_columns import UNKNOWN, Exchanges, Positions
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, distinct
 
 NEAR = 10 * MILLI
 """Microseconds between two bounds that are called one instant: less than what anybody waits for."""
@@ -49,7 +49,7 @@ class Watermarks:
         left = instants[positions.exchange]
         rows = np.flatnonzero((values >= 0) & (left != NULL_TIME))
         rows = rows[np.lexsort([values[rows], left[rows], positions.place[rows]])]
-        self._values = np.unique(values[rows])
+        self._values = distinct(values[rows])
         self._wide = len(self._values) + 1
         self._place, self._left = positions.place[rows], left[rows]
         self._exchange, self._row = positions.exchange[rows], rows
@@ -103,7 +103,7 @@ def followers_told(
     found = np.full(len(place), NEVER, np.int64)
     replica = exchanges.replica[positions.exchange]
     consumers = np.flatnonzero((exchanges.replica[fetch] < 0) & np.isin(nodes, replica[replica >= 0]))
-    for node in np.unique(nodes[consumers]).tolist():
+    for node in distinct(nodes[consumers]).tolist():
         rows = consumers[nodes[consumers] == node]
         of_node = (replica == node) & np.isin(positions.place, place[rows])
         told = Watermarks(exchanges.last, positions, np.where(of_node, positions.high, UNKNOWN))
@@ -127,7 +127,7 @@ def followers_passed(
     for node in nodes.tolist():
         mine = rows[replica[rows] == node]
         mine = mine[np.lexsort([positions.asked[mine], arrived[mine], positions.place[mine]])]
-        values = np.unique(positions.asked[mine])
+        values = distinct(positions.asked[mine])
         wide = len(values) + 1
         highest = np.maximum.accumulate(positions.place[mine] * wide + np.searchsorted(values, positions.asked[mine]))
         at = np.searchsorted(highest, place * wide + np.searchsorted(values, need), "left")

@@ -75,7 +75,7 @@ UNCOUNTED = frozenset({"request_failed", "request_refused", "passing_error", "un
 
 def of_topics(table: pa.Table, topics: Sequence[str]) -> pa.Table:
     """Of a table that names topics, the rows of these topics; all, if none are named."""
-    if not topics or "topic" not in table.column_names:
+    if not topics or "topic" not in table.schema.names:
         return table
     return table.filter(pc.is_in(table["topic"].cast(pa.string()), value_set=pa.array(topics)))
 

@@ -16,6 +16,7 @@ from kdissect.analysis.findings.catalogue import KINDS, choose
 from kdissect.analysis.findings.phrases import time_text
 from kdissect.analysis.findings.template import fill
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, encoded, ints, latest, one, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import FINDINGS
@@ -73,7 +74,7 @@ def get(tables: Tables, name: str) -> pa.Table:
     table = tables.get(name)
     if table is None:
         return _empty(name)
-    names = table.column_names
+    names = table.schema.names
     absent = _read(name).difference(names)
     if not absent:
         return table
@@ -134,10 +135,11 @@ def finding(
     whole = get(tables, table)
     found = parse(condition, SCHEMAS[table])
     columns = {name: whole[name].cast(SCHEMAS[table].field(name).type) for name in found.columns}
-    begins = [name for name in (TIME_KEY, "request_first_at", "requested_at") if name in whole.column_names]
+    present = whole.schema.names
+    begins = [name for name in (TIME_KEY, "request_first_at", "requested_at") if name in present]
     spans = TABLES[table].when
-    names_of_rows = [name for name in ("exchange_id", "fetch_exchange_id") if name in whole.column_names][:1]
-    extra = [*names_of_rows, *(name for name in (*begins, *spans) if name in whole.column_names)]
+    names_of_rows = [name for name in ("exchange_id", "fetch_exchange_id") if name in present][:1]
+    extra = [*names_of_rows, *(name for name in (*begins, *spans) if name in present)]
     for name in extra:
         columns[name] = whole[name].cast(pa.int64() if name == TIME_KEY else SCHEMAS[table].field(name).type)
     rows = pa.table(columns).filter(found.expression)
@@ -183,7 +185,7 @@ def _extreme(rows: pa.Table, names: tuple[str, ...], pick: Callable[[Int64s], in
 
 def error_names(exchanges: pa.Table, rows: Int64s) -> list[str]:
     """Names of the errors of these rows."""
-    return names(exchanges["error"].take(pa.array(rows)))
+    return names(exchanges["error"].take(arrow_array(rows)))
 
 
 def names(texts: pa.ChunkedArray) -> list[str]:

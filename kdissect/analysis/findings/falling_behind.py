@@ -15,7 +15,8 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.client_ways import copies_in, host_losses, with_copies
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import Groups, group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, ints, reals, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.growing import runs
 
 BEHIND_MS = 2000.0
@@ -179,7 +180,7 @@ class Paces:
         microseconds."""
         longest, at, brokers = 0, self._at[rows], self._broker[rows]
         answered = self._answered_at[rows]
-        for broker in np.unique(brokers).tolist():
+        for broker in distinct(brokers).tolist():
             mine = (brokers == broker) & (at != NULL_TIME)
             asked, begin = np.append(np.sort(at[mine]), until), answered[mine & self._answered[rows]]
             end = np.minimum(asked[np.searchsorted(asked[:-1], begin, "right")], until)
@@ -197,7 +198,7 @@ class Paces:
         A fetch is owed until the client asks that broker again."""
         longest, at, brokers = 0, self._at[rows], self._broker[rows]
         owed = ~self._answered[rows] & (at != NULL_TIME)
-        for broker in np.unique(brokers[owed]).tolist():
+        for broker in distinct(brokers[owed]).tolist():
             asked, begin = np.sort(at[brokers == broker]), at[owed & (brokers == broker)]
             end = np.append(asked, until)[np.searchsorted(asked, begin, "right")]
             longest = max(longest, int((np.minimum(end, until) - np.maximum(begin, since)).max()))
@@ -241,5 +242,5 @@ def find_held_back(tables: ev.Tables) -> set[tuple[str, int]]:
     stable = ints(partitions, "last_stable_offset")
     held = ev.reads_committed(tables, at)
     held &= (stable >= 0) & (stable < ints(partitions, "high_watermark"))
-    some = partitions.filter(pa.array(held))
+    some = partitions.filter(arrow_array(held))
     return set(zip(some["topic"].to_pylist(), some["partition"].to_pylist(), strict=True))

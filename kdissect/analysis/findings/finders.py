@@ -117,7 +117,7 @@ def select_evidence(finders: tuple[Finder, ...], name: str, table: pa.Table, lim
 def _read_columns(name: str, tables: Tables) -> pa.Table:
     """A table with the columns that findings read, and those that rows are ordered by where it has them."""
     table = get(tables, name)
-    return table.select([one for one in table.column_names if one in _columns(name)])
+    return table.select([one for one in table.schema.names if one in _columns(name)])
 
 
 @cache

@@ -16,7 +16,8 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
 from kdissect.analysis.ledger.time_owners import GONE_MS, UNACKNOWLEDGED
-from kdissect.arrays.arrow import MILLI, Flags, Int64s, encoded, reals, times
+from kdissect.arrays.arrow import MILLI, Flags, Int64s, distinct, encoded, reals, times
+from kdissect.arrays.from_numpy import arrow_array
 
 BOUND = "bound"
 """The `network_kind` of time of which the network had that much at most."""
@@ -86,10 +87,10 @@ def _gaps(
     chosen = np.flatnonzero(flags)
     if not len(chosen):
         return []
-    owner = ev.owners(exchanges.take(pa.array(chosen)), connections)
+    owner = ev.owners(exchanges.take(arrow_array(chosen)), connections)
     chosen, owner = chosen[owner >= 0], owner[owner >= 0]
-    rows = exchanges.take(pa.array(chosen))
-    ends = connections.select(["client_ip", "broker_ip"]).take(pa.array(owner))
+    rows = exchanges.take(arrow_array(chosen))
+    ends = connections.select(["client_ip", "broker_ip"]).take(arrow_array(owner))
     begun = times(rows, "request_first_at")
     until = begun + (waited[chosen] * MILLI).astype(np.int64)
     groups = group(ends, ["client_ip", "broker_ip"])
@@ -97,7 +98,7 @@ def _gaps(
     for code in range(len(groups)):
         client_ip, broker_ip = (groups.keys[name][code].as_py() for name in ("client_ip", "broker_ip"))
         for mine in _overlapping(np.flatnonzero(groups.code == code), begun, until):
-            some = rows.take(pa.array(mine))
+            some = rows.take(arrow_array(mine))
             found.append(NetworkGap(client_ip, broker_ip, int(begun[mine].min()), int(until[mine].max()), some))
     return found
 
@@ -191,7 +192,7 @@ class _Answers:
         flags: Flags = np.zeros(len(rows), np.bool_)
         some = np.flatnonzero(last > first)
         level = np.frexp((last - first)[some])[1] - 1
-        for one in np.unique(level).tolist():
+        for one in distinct(level).tolist():
             mine, least = some[level == one], self._least[one]
             flags[mine] = np.minimum(least[first[mine]], least[last[mine] - (1 << one)]) < gap.begin
         return flags

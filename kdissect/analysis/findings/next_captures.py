@@ -7,12 +7,12 @@ It contains addresses, ports and numbers only: names from a capture have no plac
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.findings.catalogue import BOTH, BROKER, CONTROLLER, KINDS
 from kdissect.analysis.findings.evidence import INFO, Finding, equal, names
-from kdissect.arrays.arrow import ints
+from kdissect.arrays.arrow import distinct, ints
+from kdissect.arrays.from_numpy import arrow_array
 
 LEAST_SECONDS = 120
 """What happens once comes again within minutes at best."""
@@ -49,9 +49,9 @@ def _command(finding: Finding, connections: pa.Table, place: str) -> str | None:
     for column, value in (("broker", finding.broker), ("client_id", finding.client_id)):
         if value is not None:
             mine &= equal(connections, column, value)
-    rows = connections.filter(pa.array(mine))
+    rows = connections.filter(arrow_array(mine))
     brokers, clients = names(rows["broker_ip"]), names(rows["client_ip"])
-    ports = [int(port) for port in np.unique(ints(rows, "broker_port", 0)).tolist() if port]
+    ports = [int(port) for port in distinct(ints(rows, "broker_port", 0)).tolist() if port]
     if not brokers or not clients or not ports:
         return None
     chosen = [f"tcp port {' or '.join(map(str, ports[:MOST_HOSTS]))}"] if len(ports) <= MOST_HOSTS else ["tcp"]

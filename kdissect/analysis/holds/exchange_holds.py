@@ -16,6 +16,7 @@ from kdissect.analysis.holds.throttle_windows import window_ends
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, encoded, ints, one, reals, times, words
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import no_values
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import ACKS_KEY, MS, By
 from kdissect.tables.makers import fills
@@ -35,7 +36,7 @@ def hold_columns(codes: npt.NDArray[np.int8], waits: Reals) -> dict[str, pa.Arra
     """What is filled in of `exchanges`, as `Held` says."""
     unknown = np.isnan(waits)
     told = {
-        name: no_values(len(codes), MS) if missing.all() else pa.array(ms, MS, mask=missing)
+        name: no_values(len(codes), MS) if missing.all() else arrow_array(ms, MS, mask=missing)
         for name, ms, missing in zip(WAITS, waits, unknown, strict=True)
     }
     return {"hold": words(codes, hk.HOLDS), **told}
@@ -91,7 +92,7 @@ def exchange_holds(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Ta
         rows = np.flatnonzero((at >= 0) & ~np.isnan(broker_ms))
         records = _record_bytes(messages.get(("ShareFetch", "response")), (keys[0][rows], keys[1][rows]))
         hold[rows], waits[AGREED, rows] = _share_fetches(
-            share.take(pa.array(at[rows])), records, broker_ms[rows] - held_back[rows], usual[rows]
+            share.take(arrow_array(at[rows])), records, broker_ms[rows] - held_back[rows], usual[rows]
         )
     return hold, waits
 

@@ -28,8 +28,6 @@ end of the window, `agreed_ms` from there at most max_wait_ms long; it is 0 wher
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -63,6 +61,7 @@ from kdissect.arrays.arrow import (
     words,
 )
 from kdissect.arrays.codes import Codes
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
 from kdissect.tables.fetch_rows import READ_COMMITTED, FetchRows, fetches_of, find_turns, no_rows
 from kdissect.tables.makers import fills
@@ -76,16 +75,16 @@ MAX_THROTTLED = 1 << 16
 """Connections whose throttle windows are remembered; then all are forgotten."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Part:
     """Rows to work on, of which some may have to wait for the watermark."""
 
-    rows: FetchRows
-    shown: pa.Table | None
-    """The fetches as they came, where they came as a table."""
-    others: pa.Table
-    """Exchanges with throttle windows."""
-    offsets: pa.Table
+    def __init__(self, rows: FetchRows, shown: pa.Table | None, others: pa.Table, offsets: pa.Table) -> None:
+        self.rows = rows
+        self.shown = shown
+        """The fetches as they came, where they came as a table."""
+        self.others = others
+        """Exchanges with throttle windows."""
+        self.offsets = offsets
 
 
 class HoldTracker:
@@ -261,13 +260,13 @@ def turns(rows: pa.Table) -> Int64s:
 
 def _throttling(exchanges: pa.Table) -> pa.Table:
     """The exchanges with a throttle time, and of them what matters."""
-    if "throttle_ms" not in exchanges.column_names or not exchanges.num_rows:
+    if "throttle_ms" not in exchanges.schema.names or not exchanges.num_rows:
         return pa.table({})
     names = [*key_names(exchanges), "response_first_at", "throttle_ms"]
     kept = np.flatnonzero(reals(exchanges, "throttle_ms") > 0)  # NaN is not
     if not len(kept):
         return pa.table({})
-    return exchanges.select(names).take(pa.array(kept))
+    return exchanges.select(names).take(arrow_array(kept))
 
 
 def _split_by_time(table: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]:
@@ -275,7 +274,7 @@ def _split_by_time(table: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]
     if not table.num_rows or watermark == LATEST:
         return table, table.slice(0, 0)
     early = times(table, "response_first_at") < watermark
-    return table.filter(pa.array(early)), table.filter(pa.array(~early))
+    return table.filter(arrow_array(early)), table.filter(arrow_array(~early))
 
 
 def _split_by_due(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:
@@ -285,23 +284,23 @@ def _split_by_due(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:
     here = table.slice(0, first)
     if not len(later):
         return here, table.slice(first)
-    rest = table.take(pa.array(first + np.flatnonzero(~due[first:])))
+    rest = table.take(arrow_array(first + np.flatnonzero(~due[first:])))
     if first < len(due) // 2:
-        return table.filter(pa.array(due)), rest
-    return pa.concat_tables([here, table.take(pa.array(later))]), rest
+        return table.filter(arrow_array(due)), rest
+    return pa.concat_tables([here, table.take(arrow_array(later))]), rest
 
 
 def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:
     """Rows of a table of exchanges (`list_offsets`) with `broker` and `response_first_at` of their exchange."""
     at = locate(keys_of(rows), keys_of(exchanges))
-    where = pa.array(at, mask=at < 0)
+    where = arrow_array(at, mask=at < 0)
     more = {name: exchanges[name].take(where) for name in ("broker", "response_first_at")}
     return with_columns(rows, more)
 
 
 def _hold_columns(hold: Int64s, spent: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
     """What is filled in of `fetches`; `spent`: a row for each of TIMES."""
-    told = {name: pa.array(ms, pa.float64(), mask=np.isnan(ms)) for name, ms in zip(TIMES, spent, strict=True)}
+    told = {name: arrow_array(ms, pa.float64(), mask=np.isnan(ms)) for name, ms in zip(TIMES, spent, strict=True)}
     return {"hold": words(hold, HOLDS), **told}
 
 

@@ -48,6 +48,7 @@ from kdissect.arrays.arrow import (
     words,
 )
 from kdissect.arrays.codes import Codes
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.model import CODE, CODES, MS, By
 from kdissect.tables.makers import fills
 
@@ -134,7 +135,7 @@ class ReplicationTracker:
         if produces.num_rows:
             held = throttled_times(produces, keys_of(produces)[0], throttled)
             held = np.where(np.isnan(reals(produces, "broker_ms")), np.nan, held)
-            told = held if isinstance(produces, Codes) else pa.array(held, MS, mask=np.isnan(held))
+            told = held if isinstance(produces, Codes) else arrow_array(held, MS, mask=np.isnan(held))
             produces = with_columns(produces, {"throttled_ms": told})
         if self._waiting is not None:
             produces, partitions = joined(self._waiting[0], produces), joined(self._waiting[1], partitions)
@@ -239,7 +240,7 @@ class ReplicationTracker:
         good = (ints(partitions, "error_code", -1) == 0) | (ints(partitions, "replicas", 0) == 1)
         picked = np.flatnonzero((owner >= 0) & good)
         picked = picked[every[owner[picked]]]
-        owner, partitions = owner[picked], partitions.take(picked)
+        owner, partitions = owner[picked], partitions.take(arrow_array(picked))
         replicas = ints(partitions, "replicas", 0)
         known = np.bincount(owner, minlength=n) > 0
         if not len(self._asked.at):  # what followers fetch later comes too late for these
@@ -369,12 +370,12 @@ class _Passes:
         return begin, np.where(end == NONE, NONE, end)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Waits:
     """Per Produce: milliseconds (NaN: unknown), and whom it waited for as (row, node id), in order."""
 
-    ms: Reals
-    who: Int64s
+    def __init__(self, ms: Reals, who: Int64s) -> None:
+        self.ms = ms
+        self.who = who
 
 
 def _bisect(values: Int64s, begin: Int64s, end: Int64s, thresholds: Int64s) -> Int64s:
@@ -409,13 +410,13 @@ def _columns(produces: pa.Table, waits: _Waits) -> dict[str, pa.Array]:
     hold, ms, excess = _holds(produces, waits)
     held = reals(produces, "throttled_ms")
     sizes = np.bincount(waits.who[:, 0], minlength=len(ms))
-    places = pa.array(begins(sizes), pa.int32(), mask=np.append(sizes == 0, False))
+    places = arrow_array(begins(sizes), pa.int32(), mask=np.append(sizes == 0, False))
     return {
-        "replication_ms": pa.array(ms, MS, mask=np.isnan(ms)),
-        "waited_for": pa.ListArray.from_arrays(places, pa.array(waits.who[:, 1], CODE)).cast(CODES),
+        "replication_ms": arrow_array(ms, MS, mask=np.isnan(ms)),
+        "waited_for": pa.ListArray.from_arrays(places, arrow_array(waits.who[:, 1], CODE)).cast(CODES),
         "hold": words(hold, HOLDS),
-        "excess_ms": pa.array(excess, MS, mask=np.isnan(excess)),
-        "throttled_ms": pa.array(held, MS, mask=np.isnan(held)),
+        "excess_ms": arrow_array(excess, MS, mask=np.isnan(excess)),
+        "throttled_ms": arrow_array(held, MS, mask=np.isnan(held)),
     }
 
 

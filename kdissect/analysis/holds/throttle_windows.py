@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, reals, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, reals, times
 
 EARLY = 0.1
 """Share of a window before whose end the next answer may come: the window is the broker's, its instants are ours."""
@@ -112,7 +112,7 @@ class Muted:
 
     def _until(self, place: Int64s, instant: Int64s) -> Int64s:
         """Muted microseconds of all windows before an instant, those of earlier connections too."""
-        values = np.unique(np.concatenate([self._begin, instant]))
+        values = distinct(np.concatenate([self._begin, instant]))
         wide = len(values) + 1
         key = self._codes * wide + np.searchsorted(values, self._begin)
         at = np.searchsorted(key, place * wide + np.searchsorted(values, instant), "right")

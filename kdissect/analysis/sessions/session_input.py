@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +46,7 @@ from kdissect.tables.order import NEVER, by_request
 _NONE = np.zeros(0, np.int64)
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Shown:
+class Shown(NamedTuple):
     """The tables that rows came from, where their reader is given them back."""
 
     fetches: pa.Table

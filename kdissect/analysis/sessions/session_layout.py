@@ -7,7 +7,6 @@ sees to it that what a call can need at most is free.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -101,23 +100,23 @@ FIRST_ROWS = 256
 """Rows of a new pool, and of hash tables; it doubles when full."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class State:
     """Everything that the tracker carries from one call to the next, but for fetches held back."""
 
-    S: Int64s = field(default_factory=lambda: _pool(FIRST_ROWS, S_WIDTH, S_NEXT, np.int64))
-    P: Int32s = field(default_factory=lambda: _pool(FIRST_ROWS, P_WIDTH, P_NEXT, np.int32))
-    V: Int64s = field(default_factory=lambda: np.full((FIRST_ROWS, V_WIDTH), -1, np.int64))
-    T: Int32s = field(default_factory=lambda: _pool(FIRST_ROWS, T_WIDTH, T_NEXT, np.int32))
-    N: Int64s = field(default_factory=lambda: _pool(FIRST_ROWS, N_WIDTH, N_NEXT, np.int64))
-    SH: Int32s = field(default_factory=lambda: np.full(FIRST_ROWS, -1, np.int32))
-    PH: Int32s = field(default_factory=lambda: np.full(FIRST_ROWS, -1, np.int32))
-    TH: Int32s = field(default_factory=lambda: np.full(FIRST_ROWS, -1, np.int32))
-    D: Int64s = field(default_factory=lambda: np.full((FIRST_ROWS, 2), -1, np.int64))
-    """Ended sessions: packed (broker, id), incarnations so far; open addressing."""
-    X: Int64s = field(default_factory=lambda: np.full((FIRST_ROWS, 3), -1, np.int64))
-    """Scratch: forgotten partitions of one request by (name, partition); open addressing."""
-    M: Int64s = field(default_factory=lambda: _meta())
+    def __init__(self) -> None:
+        self.S: Int64s = _pool(FIRST_ROWS, S_WIDTH, S_NEXT, np.int64)
+        self.P: Int32s = _pool(FIRST_ROWS, P_WIDTH, P_NEXT, np.int32)
+        self.V: Int64s = np.full((FIRST_ROWS, V_WIDTH), -1, np.int64)
+        self.T: Int32s = _pool(FIRST_ROWS, T_WIDTH, T_NEXT, np.int32)
+        self.N: Int64s = _pool(FIRST_ROWS, N_WIDTH, N_NEXT, np.int64)
+        self.SH: Int32s = np.full(FIRST_ROWS, -1, np.int32)
+        self.PH: Int32s = np.full(FIRST_ROWS, -1, np.int32)
+        self.TH: Int32s = np.full(FIRST_ROWS, -1, np.int32)
+        self.D: Int64s = np.full((FIRST_ROWS, 2), -1, np.int64)
+        """Ended sessions: packed (broker, id), incarnations so far; open addressing."""
+        self.X: Int64s = np.full((FIRST_ROWS, 3), -1, np.int64)
+        """Scratch: forgotten partitions of one request by (name, partition); open addressing."""
+        self.M: Int64s = _meta()
 
     def reserve(self, sessions: int, partitions: int, names: int) -> None:
         """See to it that so many rows are free; hash tables stay at most as full as they are long."""

@@ -11,6 +11,7 @@ from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.session_pools import Int32s, chain
 from kdissect.arrays.arrow import MILLI, Coder, Int64s, instants, optional, words
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.fetch_rows import fetches_of, partitions_of
@@ -132,28 +133,28 @@ class Ended:
         return {
             "session_key": self._keys(s),
             "broker": pa.array(brokers, pa.string()),
-            "session_id": pa.array(s[:, c.S_ID], CODE),
+            "session_id": arrow_array(s[:, c.S_ID], CODE),
             "shard": pa.array([self._shard(*pair) for pair in zip(brokers, s.tolist(), strict=True)], CODE),
             "client_ids": self._members(state, s[:, c.S_CLIENTS], lambda code: self.clients.texts[code]),
             "connections": self._members(state, s[:, c.S_CONNECTIONS], lambda code: f"{code & (2**64 - 1):016x}"),
             "opened_at": instants(s[:, c.S_OPENED]),
             "closed_at": instants(s[:, c.S_CLOSED]),
-            "first_epoch": pa.array(s[:, c.S_FIRST], CODE),
-            "last_epoch": pa.array(s[:, c.S_LAST], CODE),
-            "left_censored": pa.array(s[:, c.S_CENSORED] > 0),
-            "requests": pa.array(s[:, c.S_REQUESTS]),
-            "epoch_gaps": pa.array(s[:, c.S_GAPS]),
-            "epochs_not_captured": pa.array(s[:, c.S_UNSEEN]),
-            "epoch_repeats": pa.array(s[:, c.S_REPEATS]),
-            "wraps": pa.array(s[:, c.S_WRAPS]),
-            "max_partitions": pa.array(s[:, c.S_MOST], mask=s[:, c.S_CENSORED] > 0),
-            "churn": pa.array(s[:, c.S_CHURN]),
-            "max_idle_ms": pa.array(s[:, c.S_IDLE] / MILLI, MS, mask=s[:, c.S_IDLE] < 0),
-            "fill_ratio": pa.array(fill, MS, mask=held <= 0),
+            "first_epoch": arrow_array(s[:, c.S_FIRST], CODE),
+            "last_epoch": arrow_array(s[:, c.S_LAST], CODE),
+            "left_censored": arrow_array(s[:, c.S_CENSORED] > 0),
+            "requests": arrow_array(s[:, c.S_REQUESTS]),
+            "epoch_gaps": arrow_array(s[:, c.S_GAPS]),
+            "epochs_not_captured": arrow_array(s[:, c.S_UNSEEN]),
+            "epoch_repeats": arrow_array(s[:, c.S_REPEATS]),
+            "wraps": arrow_array(s[:, c.S_WRAPS]),
+            "max_partitions": arrow_array(s[:, c.S_MOST], mask=s[:, c.S_CENSORED] > 0),
+            "churn": arrow_array(s[:, c.S_CHURN]),
+            "max_idle_ms": arrow_array(s[:, c.S_IDLE] / MILLI, MS, mask=s[:, c.S_IDLE] < 0),
+            "fill_ratio": arrow_array(fill, MS, mask=held <= 0),
             "end_reason": words(s[:, c.S_END], r.END_REASONS).cast(pa.string()),
             "predecessor": pa.array(predecessors, pa.string()),
-            "request_bytes": pa.array(s[:, c.S_BYTES]),
-            "full_request_bytes_avoided": pa.array(s[:, c.S_AVOIDED]),
+            "request_bytes": arrow_array(s[:, c.S_BYTES]),
+            "full_request_bytes_avoided": arrow_array(s[:, c.S_AVOIDED]),
             "cluster": pa.nulls(len(s), pa.string()),
         }
 
@@ -189,10 +190,10 @@ class Ended:
         named = [self.topics.text(code) for code in topics.tolist()]
         epochs = p[:, c.P_FROM]
         return {
-            "session_key": self._keys(state.S[sessions]).take(pa.array(which)),
-            "topic": pa.array([name for name, _ in named], pa.string()).take(pa.array(topic)),
-            "topic_id": pa.array([number for _, number in named], pa.string()).take(pa.array(topic)),
-            "partition": pa.array(p[:, c.P_PARTITION], CODE),
+            "session_key": self._keys(state.S[sessions]).take(arrow_array(which)),
+            "topic": pa.array([name for name, _ in named], pa.string()).take(arrow_array(topic)),
+            "topic_id": pa.array([number for _, number in named], pa.string()).take(arrow_array(topic)),
+            "partition": arrow_array(p[:, c.P_PARTITION], CODE),
             "from_epoch": optional(epochs, CODE),
             "to_epoch": optional(p[:, c.P_TO], CODE),
             "last_fetch_offset": optional(state.V[places, c.V_OFFSET], COUNT),

@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.grouping import figures, group
-from kdissect.arrays.arrow import NULL_TIME, Coder, Flags, Int64s, ints, one, times, words
+from kdissect.arrays.arrow import NULL_TIME, Coder, Flags, Int64s, distinct, ints, one, times, words
+from kdissect.arrays.from_numpy import arrow_array
 
 SECOND = 1_000_000
 """In microseconds."""
@@ -71,9 +72,9 @@ def slot_demand(
                 {
                     "broker": pa.array([groups.keys["broker"][code].as_py()] * count, pa.string()),
                     "shard": pa.array([shards[code]] * count, pa.int32()),
-                    "at": pa.array((np.arange(count) + origin) * width).cast(schema.field("at").type),
-                    "live": pa.array(live),
-                    "created": pa.array(created.astype(np.int64)),
+                    "at": arrow_array((np.arange(count) + origin) * width).cast(schema.field("at").type),
+                    "live": arrow_array(live),
+                    "created": arrow_array(created.astype(np.int64)),
                 },
                 schema,
             )
@@ -114,14 +115,14 @@ def evictors(fetches: pa.Table) -> pa.Table:
     lost, last = lost[last >= 0], last[last >= 0]
     since = np.where(codes[last] == outcome.code("created"), born[last], used[last])
     rows: list[tuple[int, int, int, float, int, int]] = []
-    for place in np.unique(broker[lost]).tolist():
+    for place in distinct(broker[lost]).tolist():
         made = created[broker[created] == place]
         made = made[np.argsort(born[made], kind="stable")]
         here = np.flatnonzero(broker[lost] == place)
         victims = lost[here]
         losers = client[last[here]]
         credit = _credit(born[made], client[made], since[here], used[victims], losers)
-        for who in np.unique(client[made]).tolist():
+        for who in distinct(client[made]).tolist():
             mine = client[made] == who
             total = float(credit[mine].sum())
             if total > 0:
@@ -135,11 +136,11 @@ def evictors(fetches: pa.Table) -> pa.Table:
         {
             "broker": words(table[:, 0], brokers.texts).cast(pa.string()),
             "client_id": words(table[:, 1], clients.texts).cast(pa.string()),
-            "sessions_created": pa.array(table[:, 2]),
-            "evictions": pa.array(evictions),
-            "victims": pa.array(table[:, 3]),
+            "sessions_created": arrow_array(table[:, 2]),
+            "evictions": arrow_array(evictions),
+            "victims": arrow_array(table[:, 3]),
             "share": figures(evictions / np.maximum(table[:, 3], 1)),
-            "first_exchange_id": pa.nulls(0, pa.string()) if names is None else names.take(pa.array(table[:, 4])),
+            "first_exchange_id": pa.nulls(0, pa.string()) if names is None else names.take(arrow_array(table[:, 4])),
         }
     )
 

@@ -27,7 +27,7 @@ from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.session_input import Reading, Waiting
 from kdissect.analysis.sessions.session_output import Ended, fetch_columns, partition_columns
 from kdissect.analysis.sessions.topic_codes import Names, Topics
-from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, with_columns
+from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, distinct, with_columns
 from kdissect.arrays.codes import Codes
 from kdissect.tables.declaration.model import By
 from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, FetchRows, NamedFetches, fetches_of
@@ -137,7 +137,7 @@ class SessionTracker:
     def alive(self) -> dict[str, int]:
         """How many sessions are alive, by broker."""
         S = self.state.S
-        rows = np.unique(self.state.SH[self.state.SH >= 0]).astype(np.int64)
+        rows = distinct(self.state.SH[self.state.SH >= 0]).astype(np.int64)
         brokers: list[Int64s] = []
         while len(rows):
             brokers.append(S[rows, c.S_BROKER])

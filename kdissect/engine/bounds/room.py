@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -31,13 +30,13 @@ def memory_text(memory: int | None) -> str:
     return f"{(memory or 0) // 1_000_000:,} MB of memory"
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Limited:
     """The rows that analyses of a capture left out, in words for people; one line each."""
 
-    notes: list[str] = field(default_factory=list)
-    problems: dict[tuple[str, str], None] = field(default_factory=dict)
-    """Rows of `problems` (`where`, `detail`) for what later passes over the same captures do not see, each once."""
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.problems: dict[tuple[str, str], None] = {}
+        """Rows of `problems` (`where`, `detail`) for what later passes over the same captures do not see, each once."""
 
     def note(self, text: str) -> None:
         """Once each."""

@@ -120,12 +120,12 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
     tables = evidence.tables(settings.topics)
     gathered.feed_found(findings(tables, limits(settings.slow)))
     summary = gathered.finish(None if evidence.whole else evidence.exchanges)
-    summary = replace(
-        summary, topics=traffic.lines(), deliveries=delivery_lines(tables["deliveries"]),
+    summary = summary._replace(
+        topics=traffic.lines(), deliveries=delivery_lines(tables["deliveries"]),
         deliveries_of=None if evidence.first.whole else evidence.first.batches,
     )  # fmt: skip
     # Of clients, brokers or topics that were asked for, others' exchanges are missing: who stood still would not show.
-    return summary if settings.selection else replace(summary, budget=spending.of(summary))
+    return summary if settings.selection else summary._replace(budget=spending.of(summary))
 
 
 def _together(*readers: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

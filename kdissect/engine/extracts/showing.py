@@ -29,7 +29,7 @@ from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.kafka.completed import FILE_SHIFT
 from kdissect.kafka.exchanges.completion import Completion
-from kdissect.kafka.exchanges.frame_bytes import collect
+from kdissect.kafka.exchanges.frame_bytes import Target, collect
 from kdissect.kafka.recordsets.batch_explanation import expand
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.state import SIDES, TOKEN, Exchange
@@ -281,7 +281,16 @@ class _Showing(CaptureFiles):
         data = np.zeros(size, np.uint8)
         absent = np.zeros((max(PIECES, size // 64), 3), np.int64)
         _, again, _ = collect(
-            dissector.M, dissector.window.data, dissector.A, i, i + 1, need, True, data, 4, size, begin, end, absent
+            dissector.M,
+            dissector.window.data,
+            dissector.A,
+            i,
+            i + 1,
+            need,
+            Target(data, 4, size, True),
+            begin,
+            end,
+            absent,
         )
         if again and not (completion.reader.rereadable and (absent[:again, 0] >= 0).all()):
             exchange.notes.append(f"the {word}'s bytes went by, and this input cannot be read again")

@@ -10,6 +10,7 @@ import pyarrow as pa
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.findings import limits, of_topics, select_evidence
 from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import order, sort_columns
@@ -53,10 +54,10 @@ class Evidence:
             for name in names:
                 wanted = READ[name].union(sort_columns(name))
                 read = part.pop(name)
-                read = read.select([column for column in read.column_names if column in wanted])
+                read = read.select([column for column in read.schema.names if column in wanted])
                 table = read if few else select_evidence(name, read, self.limits)
                 if not few and table.num_rows == read.num_rows:  # a copy: these lie among columns that nobody keeps
-                    table = table.take(pa.array(np.arange(table.num_rows)))
+                    table = table.take(arrow_array(np.arange(table.num_rows)))
                 if name == "exchanges":
                     self.exchanges += read.num_rows
                 self._parts.setdefault(name, []).append(table)
@@ -73,7 +74,7 @@ class Evidence:
         if name in READ and table.num_rows:
             parts = self._parts.setdefault(name, [])
             if name != "connections" or sum(part.num_rows for part in parts) < self.most:
-                parts.append(table.select([column for column in table.column_names if column in READ[name]]))
+                parts.append(table.select([column for column in table.schema.names if column in READ[name]]))
             else:
                 self.whole = False
 

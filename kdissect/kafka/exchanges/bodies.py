@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -90,8 +89,7 @@ class Message:
         return array, lists
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Decoded:
+class Decoded(NamedTuple):
     """The result of `Decoder.decode`: arrays of one row a frame. A frame whose `status` is not OK (0) has no row in any
     message, and null error codes and throttle time."""
 
@@ -107,7 +105,7 @@ class Decoded:
     """More than one layout of the version fits exactly, and they say different things."""
     spare: Ints
     """int64, of the first frames: how many bytes are left over behind the last field of a body that fits."""
-    messages: dict[Type, Message] = field(default_factory=dict)
+    messages: dict[Type, Message]
     """Bodies of the wanted message types that occurred."""
 
     @property

@@ -11,7 +11,6 @@ no more: brokers pass over them (librdkafka 0.9 to 1.3 ends ApiVersions version 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from kdissect.capture.pcap import CLOCK_STEP
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.completed import NULL_TIME, Completed, Status
 from kdissect.kafka.exchanges.bodies import Aside
-from kdissect.kafka.exchanges.frame_bytes import Reader
+from kdissect.kafka.exchanges.frame_bytes import Reader, Target
 from kdissect.kafka.exchanges.inference import UNSUPPORTED_VERSION, Inference
 from kdissect.kafka.exchanges.logins import Logins
 from kdissect.kafka.exchanges.messages import Decoded, Decoder, Message
@@ -31,9 +30,11 @@ from kdissect.kafka.exchanges.outcome import (
     LOGIN,
     VERSIONS,
     Flag,
+    Layouts,
     Long,
     Short,
     Word,
+    Work,
     arrivals,
     by_time,
     gather,
@@ -52,7 +53,7 @@ from kdissect.schema.opcodes import STATUS_TEXT
 ABSENT = 1 << 16
 """Pieces read again per step."""
 SIDE_COLUMNS = (np.bool_, np.int32, np.bool_, np.int64, np.int64)
-"""Types of what `_Work` has for either side of an exchange."""
+"""Types of what `Work` has for either side of an exchange."""
 COLUMNS = ((Long, np.int64), (Word, np.int32), (Short, np.int16), (Flag, np.int8))
 """Columns of `Completed` by their type."""
 NAMES = tuple(tuple(one.name.lower() for one in names) for names, _ in COLUMNS)
@@ -62,13 +63,13 @@ WORTH_SPARING = 1 << 15
 those that follow, which may tell what is lacking."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Sparing:
     """A decoder that gives less, which is enough until exchanges of some APIs came; of none, always."""
 
-    decoder: Decoder
-    until: frozenset[int]
-    over: bool = False
+    def __init__(self, decoder: Decoder, until: frozenset[int], over: bool = False) -> None:
+        self.decoder = decoder
+        self.until = until
+        self.over = over
 
     def enough(self, keys: npt.NDArray[np.int16]) -> bool:
         """Whether it is for the messages of exchanges of these APIs."""
@@ -130,46 +131,46 @@ class Completion:
                 self._log_in(work, self.dissector.window.data, rows, tokens[:bare])
         self.dissector.used(self._pieces)
 
-    def _room(self, rows: Words) -> _Work:
+    def _room(self, rows: Words) -> Work:
         """Room for these exchanges of a harvest: of the columns, which may be kept, in a piece of its own."""
         n = len(rows)
         sides = self._work.arrays([((2, n), kind) for kind in SIDE_COLUMNS] + [((n,), np.uint8)])
         columns = self._columns.arrays([((len(names), n), kind) for names, kind in COLUMNS])
-        return _Work(rows, *sides, *columns)
+        return Work(rows, *sides, *columns)
 
-    def _part(self, work: _Work, first: int, rows: Records) -> tuple[int, _Work, npt.NDArray[np.uint8]]:
+    def _part(self, work: Work, first: int, rows: Records) -> tuple[int, Work, npt.NDArray[np.uint8]]:
         """The exchanges of `work` from the first-th on whose frames can be brought together: which one comes next, they
         themselves, and where their bytes are."""
         dissector = self.dissector
         window = dissector.window
-        target, together, at, limit, n = window.data, False, window.work, window.limit, len(work.rows)
-        columns: tuple[Any, ...] = (*work.columns, self.decoder.scattered, self.LARGE, self._apart)
+        target, n = Target(window.data, window.work, window.limit, False), len(work.rows)
+        layouts = Layouts(self.decoder.table, self._newest, self.decoder.scattered)
         while True:
             upto, absent, unread, orphans, pieces, apart = gather(
-                dissector.M, window.data, dissector.A, work.rows[:n], first, together, target, at, limit,
-                self.ledger.base, self.decoder.table, self._newest, self._absent, *columns,
+                dissector.M, window.data, dissector.A, work, first, n, target, self.ledger.base, layouts,
+                self._absent, self.LARGE, self._apart,
             )  # fmt: skip
             self._pieces |= pieces > 0
             if upto > first:
                 break
             row = rows[work.rows[first]]
             size = int(sum(row[side]["bytes"] for side in np.array(SIDES)[work.need[:, first]]))
-            target, together, at, limit, n = np.empty(size, np.uint8), True, 0, size, first + 1
+            target, n = Target(np.empty(size, np.uint8), 0, size, True), first + 1
             self._absent = np.zeros((max(ABSENT, size // 64), 3), np.int64)
-        part = work.part(first, upto)
+        part, data = work.part(first, upto), target.memory
         self._left = self._apart[:apart]
         if absent:
-            gone = self._fetch(target, self._absent[:absent])
+            gone = self._fetch(data, self._absent[:absent])
             if len(gone):
                 self._give_up(part, gone, rows)
         frames = part.begin[1]
         if unread:
             frames = frames.copy()
-            headers(dissector.M, part.rows, part.need, target, part.begin, part.end, part.program)
+            headers(dissector.M, part.rows, part.need, data, part.begin, part.end, part.program)
         if orphans:
-            self._infer(part, frames, target, rows)
-        self._refused(part, target)
-        return upto, part, target
+            self._infer(part, frames, data, rows)
+        self._refused(part, data)
+        return upto, part, data
 
     def _stepped(self, done: Completed) -> None:
         """Say while which exchanges times stepped back: between the packet that completed the
@@ -197,7 +198,7 @@ class Completion:
                 at=int(done.request_first[i]),
             )  # fmt: skip
 
-    def _infer(self, part: _Work, begin: Words, s: npt.NDArray[np.uint8], rows: Records) -> None:
+    def _infer(self, part: Work, begin: Words, s: npt.NDArray[np.uint8], rows: Records) -> None:
         """API, version and layout of responses whose requests were not captured; `begin`: where the frames of responses
         begin, those whose header was read before behind that."""
         orphans = np.flatnonzero(part.need[1] & (part.flags[Flag.IS_ORPHAN] == 1))
@@ -225,7 +226,7 @@ class Completion:
         gone: Words = absent[~there, 2]
         return gone
 
-    def _give_up(self, part: _Work, lost_places: Words, rows: Records) -> None:
+    def _give_up(self, part: Work, lost_places: Words, rows: Records) -> None:
         """Do not decode the frames whose bytes were not kept, and say so."""
         for side, word in enumerate(SIDES):
             places = np.searchsorted(np.sort(lost_places), np.stack([part.begin[side], part.end[side]]))
@@ -241,7 +242,7 @@ class Completion:
                     **self._place(row, row[word]),
                 )  # fmt: skip
 
-    def _refused(self, part: _Work, s: npt.NDArray[np.uint8]) -> None:
+    def _refused(self, part: Work, s: npt.NDArray[np.uint8]) -> None:
         """Answers to ApiVersions that refuse the version have the layout of version 0."""
         asked = np.flatnonzero(part.marks == VERSIONS)
         at = part.begin[1, asked]
@@ -251,7 +252,7 @@ class Completion:
         part.program[1, refused] = self.decoder.table[ApiKey.API_VERSIONS, 0, 1]
         part.unknown[1, refused] = False
 
-    def _log_in(self, part: _Work, s: npt.NDArray[np.uint8], rows: Records, tokens: Words) -> None:
+    def _log_in(self, part: Work, s: npt.NDArray[np.uint8], rows: Records, tokens: Words) -> None:
         """Who logs in with exchanges and bare tokens, in the order in which they were finished."""
         logins = np.flatnonzero(part.marks == LOGIN)
         if len(logins) or len(tokens):
@@ -261,7 +262,7 @@ class Completion:
             begin, end = (np.concatenate([places[0, logins], nowhere])[order] for places in (part.begin, part.end))
             self.logins.note(rows, which[order], s, begin, end)
 
-    def _completed(self, part: _Work, s: npt.NDArray[np.uint8], rows: Records) -> Completed:
+    def _completed(self, part: Work, s: npt.NDArray[np.uint8], rows: Records) -> Completed:
         """The exchanges of a part, their bodies decoded."""
         n = len(part.rows)
         decoder = self.decoder
@@ -300,7 +301,7 @@ class Completion:
             "at": int(frame.first), "packet": int(frame.packet), "size": int(frame.bytes),
         }  # fmt: skip
 
-    def _problems(self, part: _Work, rows: Records, decoded: Decoded, odd: Words) -> None:
+    def _problems(self, part: Work, rows: Records, decoded: Decoded, odd: Words) -> None:
         ledger = self.ledger
         n = len(part.rows)
         for j in odd.tolist():
@@ -329,40 +330,3 @@ class Completion:
                 if decoded.ambiguous[side * n + j]:
                     detail = f"{what} had two layouts, and both fit"
                     ledger.note(Kind.AMBIGUOUS, where, detail, **place)
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class _Work:
-    """Finished exchanges on their way to columns, in the order of their requests; what has two rows has one for the
-    requests and one for the responses."""
-
-    rows: Words
-    """[n]: which of the harvest's exchanges they are."""
-    need: npt.NDArray[np.bool_]
-    """[2, n]: which frames to look into."""
-    program: npt.NDArray[np.int32]
-    """[2, n]: the layout of each body, -1 none."""
-    unknown: npt.NDArray[np.bool_]
-    """[2, n]: a version that is newer than any known layout."""
-    begin: Words
-    end: Words
-    """[2, n]: where the bodies lie."""
-    marks: npt.NDArray[np.uint8]
-    """[n]: LOGIN, VERSIONS, UNHEARD."""
-    longs: Words
-    ints: npt.NDArray[np.int32]
-    shorts: npt.NDArray[np.int16]
-    flags: npt.NDArray[np.int8]
-    """Columns of `Completed`, a row each."""
-
-    @property
-    def columns(self) -> tuple[npt.NDArray[Any], ...]:
-        """All of it but for `rows`, as `gather` takes it."""
-        return tuple(getattr(self, name) for name in _Work.__slots__[1:])
-
-    def part(self, first: int, upto: int) -> _Work:
-        """Some of the exchanges: a copy, unless it is all of them."""
-        if first == 0 and upto == len(self.rows):
-            return self
-        cut: Any = (np.ascontiguousarray(block[..., first:upto]) for block in self.columns)
-        return _Work(self.rows[first:upto], *cut)

@@ -6,13 +6,14 @@ room for work; pieces that the window no longer holds are read again from the in
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from kdissect.kafka.streams.pairing import request_body, response_body
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, KEPT, X_BASE, Frame, copy_out, exchange_at, frame_of, place
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.signature import fields
 from kdissect.kernels.structs import Bytes, Flags, Int, Words
 from kdissect.tcp.layout import node_at
 
@@ -26,6 +27,22 @@ class Reader(Protocol):
 
     def read_many(self, at: Words, length: Words, out: Bytes, place: Words) -> Any:
         """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`."""
+
+
+class Target(NamedTuple):
+    """Where frames that lie in several pieces are brought together."""
+
+    memory: Bytes
+    place: Int
+    """Where it is free from."""
+    limit: Int
+    """Where it ends."""
+    together: Int
+    """Whether all frames are copied there, those in one piece too."""
+
+
+TARGET = fields(Target, "u1[:] i8 i8 b1")
+"""What kernels that take it declare."""
 
 
 @part
@@ -54,29 +71,28 @@ def _pieces(M: Words, frame: Frame) -> Int:
 
 @part
 def located(
-    M: Words, b: Bytes, A: Bytes, frame: Frame, together: bool, target: Bytes, w: Int, limit: Int, absent: Words,
-    missing: Int,
-) -> tuple[Int, Int, Int]:  # fmt: skip
-    """Where a frame lies behind its length prefix: in the window where it is in one piece there (unless `together`),
-    else in `target` from `w` on, up to `limit`. Rows of `absent` (at, length, place) have to be read again.
+    M: Words, b: Bytes, A: Bytes, frame: Frame, target: Target, w: Int, absent: Words, missing: Int
+) -> tuple[Int, Int, Int]:
+    """Where a frame lies behind its length prefix: in the window where it is in one piece there (unless all are to be
+    together), else in the target from `w` on. Rows of `absent` (at, length, place) have to be read again.
 
-    Returns that place, -1 for want of room, where `target` is free then, and the number of rows of `absent`.
+    Returns that place, -1 for want of room, where the target is free then, and the number of rows of `absent`.
     """
     at = frame.at
     length = frame.bytes - 4
-    if at >= 0 and at < KEPT and not together:
+    if at >= 0 and at < KEPT and not target.together:
         o = place(M, at)
         if o >= 0:
             return o, w, missing
-    if length > limit - w or missing + _pieces(M, frame) > absent.shape[0]:
+    if length > target.limit - w or missing + _pieces(M, frame) > absent.shape[0]:
         return -1, w, missing
     o = w
     if at >= 0:
-        missing = _copy_piece(M, b, A, at, frame.length, target, w, absent, missing)
+        missing = _copy_piece(M, b, A, at, frame.length, target.memory, w, absent, missing)
     piece = frame.head
     while piece >= 0:
         node = node_at(M, piece)
-        missing = _copy_piece(M, b, A, node.at, node.length, target, w, absent, missing)
+        missing = _copy_piece(M, b, A, node.at, node.length, target.memory, w, absent, missing)
         w += node.length
         piece = node.next
     return o, o + length, missing
@@ -84,12 +100,12 @@ def located(
 
 @part
 def set_apart(
-    M: Words, b: Bytes, A: Bytes, frame: Frame, target: Bytes, w: Int, limit: Int, absent: Words, missing: Int,
-    apart: Words, rows: Int,
+    M: Words, b: Bytes, A: Bytes, frame: Frame, target: Target, w: Int, absent: Words, missing: Int, apart: Words,
+    rows: Int,
 ) -> tuple[Int, Int, Int, Int]:  # fmt: skip
     """`located` for a frame in several pieces: those in the window stay where they are, in rows of `apart` (place,
     length, where they are). Returns what `located` does, and the number of these rows."""
-    if frame.bytes - 4 > limit - w or missing + _pieces(M, frame) > absent.shape[0]:
+    if frame.bytes - 4 > target.limit - w or missing + _pieces(M, frame) > absent.shape[0]:
         return -1, w, missing, rows
     o = w
     piece = frame.head
@@ -102,7 +118,7 @@ def set_apart(
             apart[rows, 2] = p
             rows += 1
         else:
-            missing = _copy_piece(M, b, A, node.at, node.length, target, w, absent, missing)
+            missing = _copy_piece(M, b, A, node.at, node.length, target.memory, w, absent, missing)
         w += node.length
         piece = node.next
     return o, w, missing, rows
@@ -118,16 +134,17 @@ def behind_header(M: Words, s: Bytes, side: Int, begin: Int, end: Int, api: Int,
     return response_body(M, s, begin, end, api, version)
 
 
-@kernel("i8[:] const u1[:] const u1[:] i8 i8 b1[:,:] b1 u1[:] i8 i8 i8[:,:] i8[:,:] i8[:,:] -> i8 i8 i8")
+@kernel("i8[:] const u1[:] const u1[:] i8 i8 b1[:,:] TARGET i8[:,:] i8[:,:] i8[:,:] -> i8 i8 i8")
 def collect(
-    M: Words, b: Bytes, A: Bytes, first: Int, n: Int, need: Flags, together: bool, target: Bytes, w: Int, limit: Int,
-    begin: Words, end: Words, absent: Words,
+    M: Words, b: Bytes, A: Bytes, first: Int, n: Int, need: Flags, target: Target, begin: Words, end: Words,
+    absent: Words,
 ) -> tuple[Int, Int, Int]:  # fmt: skip
     """Find the frames of the exchanges first..n-1 that `need` asks for (one column a side).
 
     `begin` and `end` get the places of the messages behind their headers, see `located`. Returns the exchange it
-    stopped at for want of room, and the number of rows of `absent`.
+    stopped at for want of room, the number of rows of `absent`, and where the target is free then.
     """
+    w = target.place
     missing = 0
     for i in range(first, n):
         exchange = exchange_at(M, X_BASE + i * EXCHANGE_WIDTH)
@@ -139,7 +156,7 @@ def collect(
                 end[i, side] = 0
                 continue
             frame = frame_of(exchange, side)
-            o, w, missing = located(M, b, A, frame, together, target, w, limit, absent, missing)
+            o, w, missing = located(M, b, A, frame, target, w, absent, missing)
             if o < 0:
                 return i, mark, start
             begin[i, side] = o

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.arrays.arrow import distinct
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.schema import index
 from kdissect.schema.apikeys import ApiKey
@@ -85,7 +86,7 @@ class Inference:
         fitting = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
         if not len(fitting):
             return -1, -1, -1, -1, None
-        keys = np.unique(self.layouts[fitting, 0])
+        keys = distinct(self.layouts[fitting, 0])
         key = int(keys[0]) if len(keys) == 1 else -1
         if len(fitting) == 1:
             one = int(fitting[0])

@@ -8,15 +8,23 @@ each column. All that comes after it goes over columns.
 from __future__ import annotations
 
 import enum
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kdissect.kafka.completed import NO_CODE, NULL_TIME, Status
-from kdissect.kafka.exchanges.frame_bytes import behind_header, located, set_apart
+from kdissect.kafka.exchanges.frame_bytes import (  # noqa: F401  (TARGET is named in a signature)
+    TARGET,
+    Target,
+    behind_header,
+    located,
+    set_apart,
+)
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, TOKEN, X_BASE, Exchange, Frame, exchange_at, frame_of
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import as_int16, fetch
+from kdissect.kernels.signature import fields
 from kdissect.kernels.structs import Bytes, Flags, Int, Words
 from kdissect.schema.apikeys import ApiKey
 
@@ -92,6 +100,57 @@ class Flag(enum.IntEnum):
     API_INFERRED = 3
     NETWORK_KIND = 4
     ABANDONED = 5
+
+
+class Work(NamedTuple):
+    """Finished exchanges on their way to columns, in the order of their requests; what has two rows has one for the
+    requests and one for the responses."""
+
+    rows: Words
+    """[n]: which of the harvest's exchanges they are."""
+    need: Flags
+    """[2, n]: which frames to look into."""
+    program: Codes
+    """[2, n]: the layout of each body, -1 none."""
+    unknown: Flags
+    """[2, n]: a version that is newer than any known layout."""
+    begin: Words
+    """[2, n]: where the bodies begin; of those whose header was not read yet, where the frame does."""
+    end: Words
+    """[2, n]: where the bodies end."""
+    marks: Bytes
+    """[n]: LOGIN, VERSIONS, UNHEARD, 0 none of them."""
+    longs: Words
+    """[Long, n]: columns of `Completed`; the next three alike."""
+    ints: Codes
+    """[Word, n]."""
+    shorts: Shorts
+    """[Short, n]."""
+    flags: Tiny
+    """[Flag, n]."""
+
+    def part(self, first: int, upto: int) -> Work:
+        """Some of the exchanges: a copy, unless it is all of them."""
+        if first == 0 and upto == len(self.rows):
+            return self
+        cut: Any = (np.ascontiguousarray(column[..., first:upto]) for column in self[1:])
+        return Work(self.rows[first:upto], *cut)
+
+
+class Layouts(NamedTuple):
+    """The layouts that messages are decoded with."""
+
+    table: Codes
+    """[API key, version, side]: the program of each layout, -1 none."""
+    newest: Words
+    """[API key, side]: the newest version with a layout, -1 none."""
+    scattered: Flags
+    """By program, whether its bytes may stay in several pieces."""
+
+
+WORK = fields(Work, "i8[:] b1[:,:] i4[:,:] b1[:,:] i8[:,:] i8[:,:] u1[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:]")
+LAYOUTS = fields(Layouts, "i4[:,:,:] i8[:,:] b1[:]")
+"""What kernels that take them declare."""
 
 
 @kernel("i8[:] i8 i8[:] i8[:] i8[:] -> i8 i8 i8")
@@ -195,9 +254,10 @@ def _mark(newest: Words, key: Int, version: Int) -> Int:
 
 
 @part
-def _write(exchange: Exchange, base: Int, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny, j: Int) -> None:
+def _write(exchange: Exchange, base: Int, work: Work, j: Int) -> None:
     """Writes an exchange's own fields as columns."""
     request, response = exchange.request, exchange.response
+    longs, ints, shorts, flags = work.longs, work.ints, work.shorts, work.flags
     longs[Long.N, j] = exchange.n
     longs[Long.REQUEST_FIRST, j] = _time(request.first)
     longs[Long.REQUEST_LAST, j] = _time(request.last)
@@ -229,32 +289,25 @@ def _write(exchange: Exchange, base: Int, longs: Words, ints: Codes, shorts: Sho
     flags[Flag.ABANDONED, j] = exchange.abandoned
 
 
-@kernel(
-    "i8[:] const u1[:] const u1[:] i8[:] i8 b1 u1[:] i8 i8 i8 i4[:,:,:] i8[:,:] i8[:,:] b1[:,:] i4[:,:] b1[:,:] "
-    "i8[:,:] i8[:,:] u1[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] b1[:] i8 i8[:,:] -> i8 i8 i8 i8 i8 i8"
-)
+@kernel("i8[:] const u1[:] const u1[:] WORK i8 i8 TARGET i8 LAYOUTS i8[:,:] i8 i8[:,:] -> i8 i8 i8 i8 i8 i8")
 def gather(
-    M: Words, b: Bytes, A: Bytes, rows: Words, first: Int, together: bool, target: Bytes, w: Int, limit: Int, base: Int,
-    table: Codes, newest: Words, absent: Words, need: Flags, program: Codes, unknown: Flags, begin: Words,
-    end: Words, marks: Bytes, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny, scattered: Flags, large: Int,
-    apart: Words,
+    M: Words, b: Bytes, A: Bytes, work: Work, first: Int, n: Int, target: Target, base: Int, layouts: Layouts,
+    absent: Words, large: Int, apart: Words,
 ) -> tuple[Int, Int, Int, Int, Int, Int]:  # fmt: skip
-    """Exchanges from the first-th of `rows` on as columns (`Long`, `Word`, `Short`, `Flag`, but for what their bodies
-    tell), and their frames brought together, see `located`.
+    """Exchanges first..n-1 of `work` as columns, but for what their bodies tell, and their frames brought together, see
+    `located`. `base` is added to the numbers of connections.
 
-    `need`: which frames to look into, `program`: with which programs (-1 none), `unknown`: which of them have a version
-    that is not known, a row a side. `begin` and `end` are the places of their bodies, of those whose header was not
-    read yet of the whole frame. `marks`: LOGIN, VERSIONS and UNHEARD. Returns the exchange it stopped at for want of
-    room, then five counts. Rows of `absent`; frames whose header was not read; orphans to look into; frames in several
-    pieces, looked into or not; rows of `apart`. Those are the places of pieces of frames from `large` bytes on that may
-    be `scattered` (by program): they stay there, see `vm.count`.
+    Returns the exchange it stopped at for want of room, then five counts. Rows of `absent`; frames whose header was not
+    read; orphans to look into; frames in several pieces, looked into or not; rows of `apart`. Those are the places of
+    pieces of frames from `large` bytes on that may be scattered: they stay there, see `vm.count`.
     """
+    rows, need, program, begin, end, marks = work.rows, work.need, work.program, work.begin, work.end, work.marks
+    w = target.place
     missing = np.int64(0)
     pieces_apart = np.int64(0)
     unread = np.int64(0)
     orphans = np.int64(0)
     pieces = np.int64(0)
-    n = rows.size
     for j in range(first, n):
         if j + AHEAD < n:
             for line in range(0, EXCHANGE_WIDTH, 8):
@@ -262,7 +315,7 @@ def gather(
         exchange = exchange_at(M, X_BASE + rows[j] * EXCHANGE_WIDTH)
         key, version, orphan = exchange.api, exchange.version, exchange.orphan == 1
         mark, mark_apart = missing, pieces_apart
-        marks[j] = _mark(newest, key, version)
+        marks[j] = _mark(layouts.newest, key, version)
         for side in range(2):
             found, newer = np.int64(-1), False
             frame = frame_of(exchange, side)
@@ -270,10 +323,10 @@ def gather(
             if frame.head >= 0:
                 pieces += 1
             if whole:
-                found, newer = _layout(table, newest, key, version, side)
+                found, newer = _layout(layouts.table, layouts.newest, key, version, side)
             need[side, j] = found >= 0 or (side == 1 and orphan and whole)
             program[side, j] = found
-            unknown[side, j] = newer
+            work.unknown[side, j] = newer
             begin[side, j] = 0
             end[side, j] = 0
         for side in range(2):
@@ -281,13 +334,13 @@ def gather(
                 frame = frame_of(exchange, side)
                 found = np.int64(program[side, j])
                 if frame.head >= 0 and frame.at < 0 and frame.bytes >= large and frame.body >= 0 and not (
-                    together or found < 0 or marks[j] != 0 or orphan
-                ) and scattered[found]:  # fmt: skip
+                    target.together or found < 0 or marks[j] != 0 or orphan
+                ) and layouts.scattered[found]:  # fmt: skip
                     o, w, missing, pieces_apart = set_apart(
-                        M, b, A, frame, target, w, limit, absent, missing, apart, pieces_apart
+                        M, b, A, frame, target, w, absent, missing, apart, pieces_apart
                     )
                 else:
-                    o, w, missing = located(M, b, A, frame, together, target, w, limit, absent, missing)
+                    o, w, missing = located(M, b, A, frame, target, w, absent, missing)
                 if o < 0:
                     return j, mark, unread, orphans, pieces, mark_apart
                 end[side, j] = o + frame.bytes - 4
@@ -296,7 +349,7 @@ def gather(
                     unread += 1
                 if side == 1 and orphan:
                     orphans += 1
-        _write(exchange, base, longs, ints, shorts, flags, j)
+        _write(exchange, base, work, j)
     return n, missing, unread, orphans, pieces, pieces_apart
 
 

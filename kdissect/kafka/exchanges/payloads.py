@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import Message
 from kdissect.kafka.exchanges.bodies import Type
 from kdissect.kafka.exchanges.messages import Decoder
@@ -43,7 +44,7 @@ def forwarded(requests: Mapping[Type, Message], rows: npt.NDArray[np.int64]) -> 
     if message is None or not len(message.rows):
         return pa.nulls(len(rows), pa.binary())
     place = np.minimum(np.searchsorted(message.rows, rows), len(message.rows) - 1)
-    return message.batch.column("request_data").take(pa.array(place, mask=message.rows[place] != rows))
+    return message.batch.column("request_data").take(arrow_array(place, mask=message.rows[place] != rows))
 
 
 def unfolded(batch: pa.RecordBatch, kind: Type, requests: pa.Array | None = None) -> pa.RecordBatch:
@@ -92,9 +93,9 @@ def decoded(data: pa.Array, name: str, allowed: _Flags | None = None) -> pa.Arra
     place = np.full(len(data), -1, np.int64)
     place[found.rows] = np.arange(len(found.rows))
     batch = found.batch
-    read = pa.array(version[found.rows], pa.int16())
+    read = arrow_array(version[found.rows], pa.int16())
     made = pa.StructArray.from_arrays([read, *batch.columns], fields=list(kind))
-    return made.take(pa.array(place, pa.int64(), mask=place < 0))
+    return made.take(arrow_array(place, pa.int64(), mask=place < 0))
 
 
 @cache

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import coded
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.recordsets import batch_layout as bl
 
 Int64s = npt.NDArray[np.int64]
@@ -25,15 +26,15 @@ _TIME_TYPES = pa.array(["create_time", "log_append_time"])
 def times(ms: Int64s) -> pa.Array:
     """Timestamps of milliseconds; null for NULL, -1, and outside years 1-9999."""
     inside = (ms != -1) & (ms >= bl.FIRST_MS) & (ms <= bl.LAST_MS)
-    return pa.array(np.where(inside, ms, 0) * 1000, pa.int64(), mask=~inside).cast(TIMES)
+    return arrow_array(np.where(inside, ms, 0) * 1000, pa.int64(), mask=~inside).cast(TIMES)
 
 
 def numbers(values: npt.NDArray[Any], kind: pa.DataType, null: int = bl.NULL) -> pa.Array:
     """A number column, null where the value is `null`."""
     absent = values == null
     if not absent.any():
-        return pa.array(values).cast(kind) if kind != pa.int64() else pa.array(np.ascontiguousarray(values))
-    return pa.array(np.where(absent, 0, values), pa.int64(), mask=absent).cast(kind)
+        return arrow_array(values).cast(kind) if kind != pa.int64() else arrow_array(np.ascontiguousarray(values))
+    return arrow_array(np.where(absent, 0, values), pa.int64(), mask=absent).cast(kind)
 
 
 def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) -> dict[str, Callable[[], pa.Array]]:
@@ -50,7 +51,7 @@ def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) ->
         return lambda: numbers(rows[:, column], pa.int32())
 
     def bit(mask: int) -> Any:
-        return lambda: pa.array((attributes & mask) != 0, mask=~version2)
+        return lambda: arrow_array((attributes & mask) != 0, mask=~version2)
 
     def codec() -> pa.Array:
         index = attributes & bl.CODEC_MASK
@@ -62,7 +63,7 @@ def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) ->
         return coded(index, _TIME_TYPES, ~has)
 
     return {
-        "owner": lambda: pa.array(np.ascontiguousarray(rows[:, bl.OWNER])),
+        "owner": lambda: arrow_array(np.ascontiguousarray(rows[:, bl.OWNER])),
         "base_offset": count(bl.BASE_OFFSET),
         "last_offset": count(bl.LAST_OFFSET),
         "magic": code(bl.MAGIC),
@@ -80,6 +81,6 @@ def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) ->
         "compressed_bytes": count(bl.WIRE),
         "uncompressed_bytes": lambda: numbers(uncompressed, pa.int64(), UNKNOWN),
         "crc": count(bl.CRC),
-        "crc_ok": lambda: pa.array(crc_ok == 1, mask=crc_ok == UNKNOWN),
-        "truncated": lambda: pa.array(rows[:, bl.CUT] != bl.WHOLE),
+        "crc_ok": lambda: arrow_array(crc_ok == 1, mask=crc_ok == UNKNOWN),
+        "truncated": lambda: arrow_array(rows[:, bl.CUT] != bl.WHOLE),
     }

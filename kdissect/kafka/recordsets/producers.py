@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.recordsets import sequence_kernels
 from kdissect.kafka.recordsets.sequence_kernels import GAP, NUMBERS, STATUSES
 
@@ -55,7 +56,7 @@ def producers(record_batches: pa.Table) -> pa.Table:
     )
     stream = pc.dictionary_encode(place.combine_chunks()).indices.to_numpy(zero_copy_only=False).astype(np.int64)
     order = np.argsort(stream, kind="stable")
-    table = table.take(pa.array(order))
+    table = table.take(arrow_array(order))
     epoch, first, base, last = (
         pc.fill_null(table[name], 0).to_numpy().astype(np.int64)
         for name in ("producer_epoch", "base_sequence", "base_offset", "last_offset")
@@ -74,10 +75,10 @@ def producers(record_batches: pa.Table) -> pa.Table:
             table["producer_id"],
             table["producer_epoch"],
             table["base_sequence"],
-            pa.array(((first + span - 1) % NUMBERS).astype(np.int32)),
-            pa.array(expected.astype(np.int32), mask=expected < 0),
-            pa.array(STATUSES).take(pa.array(status)),
-            pa.array(np.where(status == GAP, (first - expected) % NUMBERS, 0)),
+            arrow_array(((first + span - 1) % NUMBERS).astype(np.int32)),
+            arrow_array(expected.astype(np.int32), mask=expected < 0),
+            pa.array(STATUSES).take(arrow_array(status)),
+            arrow_array(np.where(status == GAP, (first - expected) % NUMBERS, 0)),
             table["cluster"].cast(pa.string()),
         ],
         schema=SCHEMA,

@@ -8,11 +8,11 @@ when a kernel asks for room, and moves bytes that are still needed out of the wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
 
+from kdissect.arrays.arrow import distinct
 from kdissect.capture.window import EXTRA, Window
 from kdissect.kafka.streams import state as st
 from kdissect.kafka.streams.connection_kernel import (
@@ -73,18 +73,18 @@ def by_flow(segments: Words, flows: int) -> Words:
     return order
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Harvest:
     """The result of one call of the kernels. `exchanges` is a view: call `Dissector.used` when done with it."""
 
-    exchanges: Records
-    """`Exchange`, see `kdissect.kafka.streams.state`."""
-    ended: Records
-    """Finished connections: `Connection`, see `kdissect.tcp.layout`."""
-    problems: Records
-    """`Problem`."""
-    silent: Records = field(default_factory=lambda: NONE_SILENT)
-    """Connections of one packet that says nothing, from begin to end: `SILENT`."""
+    def __init__(self, exchanges: Records, ended: Records, problems: Records, silent: Records) -> None:
+        self.exchanges = exchanges
+        """`Exchange`, see `kdissect.kafka.streams.state`."""
+        self.ended = ended
+        """Finished connections: `Connection`, see `kdissect.tcp.layout`."""
+        self.problems = problems
+        """`Problem`."""
+        self.silent = silent
+        """Connections of one packet that says nothing, from begin to end: `SILENT`."""
 
 
 class Dissector:
@@ -276,7 +276,7 @@ class Dissector:
             self._put_off = False  # bytes move in between
         yield from self._drive_segments(together, order)
         flow = segments[later, FLOW] >> 1
-        for back in self._half_open.back(np.unique(flow), self.conn_of, self.window, TOGETHER):
+        for back in self._half_open.back(distinct(flow), self.conn_of, self.window, TOGETHER):
             first, last = back[[0, -1], FLOW] >> 1
             mine = later[np.searchsorted(flow, first) : np.searchsorted(flow, last, "right")]
             back = np.concatenate([back, segments[mine]])
@@ -303,7 +303,7 @@ class Dissector:
 
         `ahead`: segments that were numbered already and are fed next.
         """
-        flows = np.unique(np.concatenate(self._ended)) if self._ended else np.zeros(0, np.int64)
+        flows = distinct(np.concatenate(self._ended)) if self._ended else np.zeros(0, np.int64)
         self._ended.clear()
         flows = flows[(self.conn_of[flows] == -1) & ~self._parked.holds(flows)]
         if len(flows) and len(ahead):
@@ -394,7 +394,7 @@ class Dissector:
             for begin, end in pairwise([*begins.tolist(), len(segments)]):
                 some = segments[begin:end]
                 yield from self._drive_segments(some, np.arange(len(some)))
-                places = self.conn_of[np.unique(some[:, FLOW] >> 1)]
+                places = self.conn_of[distinct(some[:, FLOW] >> 1)]
                 yield from self._finish(places[places >= 0])
 
     def _ended_silently(self, rows: Records) -> Harvest:

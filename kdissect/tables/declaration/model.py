@@ -205,7 +205,7 @@ class Column(NamedTuple):
         return next((one for one in gathered if one in self.reads), None)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """One table: what a row of it is, its columns in order, and how its rows come about."""
 
@@ -227,16 +227,17 @@ class Table:
     """Columns that say when a row happened: its beginning, then what tells its end."""
 
     def __post_init__(self) -> None:
-        names = [column.name for column in self.columns]
+        names = {TIME_KEY}
         for column in self.columns:
-            place = f"table {self.name!r}, column {column.name!r}"
-            if names.count(column.name) > 1:
-                raise DeclarationError(f"{place}: it is declared twice")
+            if column.name in names:
+                raise DeclarationError(f"table {self.name!r}, column {column.name!r}: it is declared twice")
             if not column.doc.endswith("."):
-                raise DeclarationError(f"{place}: what it means is no sentence: {column.doc!r}")
+                what = f"what it means is no sentence: {column.doc!r}"
+                raise DeclarationError(f"table {self.name!r}, column {column.name!r}: {what}")
+            names.add(column.name)
         for what, listed in (("key", self.key), ("shown", self.shown), ("when", self.when)):
             for name in listed:
-                if name not in (*names, TIME_KEY):
+                if name not in names:
                     raise DeclarationError(f"table {self.name!r}: there is no column {name!r}, which `{what}` names")
 
     @cached_property

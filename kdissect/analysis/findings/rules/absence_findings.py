@@ -28,7 +28,8 @@ from kdissect.analysis.findings.rules.silence_findings import (
 )
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, distinct, ints, reals, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 
 STOPPED_MS = 2000.0
@@ -111,9 +112,9 @@ def stalls(tables: ev.Tables) -> list[Stall]:
     groups = group(exchanges, ["broker"])
     connections = group(exchanges, ["connection_id"]).code
     found = []
-    for code in np.unique(groups.code[late]).tolist():
+    for code in distinct(groups.code[late]).tolist():
         broker = groups.keys["broker"][code].as_py()
-        mine = np.unique(answered[known & (groups.code == code)])
+        mine = distinct(answered[known & (groups.code == code)])
         rows = np.flatnonzero(late & (groups.code == code))
         for at in np.flatnonzero(np.diff(mine) >= STALLED_MS * MILLI).tolist():
             begin, end = int(mine[at]), int(mine[at + 1])
@@ -122,7 +123,7 @@ def stalls(tables: ev.Tables) -> list[Stall]:
                 & (answered[rows] >= end)
                 & (answered[rows] <= end + ANSWERED_MS * MILLI)
             ]
-            if len(np.unique(connections[waited])) >= WAITING_CONNECTIONS:
+            if len(distinct(connections[waited])) >= WAITING_CONNECTIONS:
                 found.append(Stall(broker, max(begin, int(asked[waited].min())), end, waited))
     return found
 
@@ -144,7 +145,7 @@ def _as_long_as_a_stall(exchanges: pa.Table, limits: Limits) -> Any:
 
 def _first_and_last_answers(exchanges: pa.Table, limits: Limits) -> Any:
     """The first and the last answer of each broker in each slot: longer silences show in them alone."""
-    return pa.array(row_filters.first_and_last_in_slots(exchanges, "broker", "response_first_at"))
+    return arrow_array(row_filters.first_and_last_in_slots(exchanges, "broker", "response_first_at"))
 
 
 @finder(
@@ -166,7 +167,7 @@ def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         spent = shares.spent("broker", one.broker, one.begin, one.end)
         if spent.get("network", 0.0) > NETWORK_SHARE * sum(spent.values()):
             continue
-        rows = exchanges.take(pa.array(one.rows))
+        rows = exchanges.take(arrow_array(one.rows))
         begin, end = (np.full(rows.num_rows, at, np.int64) for at in (one.begin, one.end))
         if explained_by_gaps(gaps, rows, connections, begin, end).all():
             continue
@@ -221,7 +222,7 @@ def _report_stalls(
     """The finding about silences of one broker. `beside`: brokers that were silent too, each of which may have waited
     for another as its follower. `replicated`: only requests for which it waits for followers were due."""
     exchanges = ev.get(tables, "exchanges")
-    rows = exchanges.take(pa.array(np.concatenate([one.rows for one in stalls])))
+    rows = exchanges.take(arrow_array(np.concatenate([one.rows for one in stalls])))
     broker, begin, end = stalls[0].broker, stalls[0].begin, stalls[-1].end
     spans = " or ".join(
         ev.both(
@@ -233,7 +234,7 @@ def _report_stalls(
     )
     condition = ev.both(ev.equals("broker", broker), spans if len(stalls) == 1 else f"({spans})")
     fetched = [count for one in stalls if (count := _own_fetches(tables, one)) is not None]
-    proven = sum(_acknowledged(exchanges.take(pa.array(one.rows)), one) for one in stalls)
+    proven = sum(_acknowledged(exchanges.take(arrow_array(one.rows)), one) for one in stalls)
     alone = not beside
     unseen = alone and not fetched
     values = {
@@ -277,7 +278,7 @@ def _own_fetches(tables: ev.Tables, stall: Stall) -> int | None:
 def _brokers_that_answered(exchanges: pa.Table, stall: Stall) -> list[str]:
     """Brokers that answered during the silence of this one."""
     answered = times(exchanges, "response_first_at")
-    rows = exchanges.filter(pa.array((answered > stall.begin) & (answered < stall.end)))
+    rows = exchanges.filter(arrow_array((answered > stall.begin) & (answered < stall.end)))
     names = {str(name) for name in pc.unique(rows["broker"].cast(pa.string())).to_pylist() if name}
     return sorted(names - {stall.broker})
 
@@ -397,11 +398,11 @@ def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     clients = group(connections, ["client_ip", "client_id"]).code
     named = pc.is_valid(connections["client_id"]).to_numpy()  # of others it is unknown whether they are one client
     found = []
-    for port in np.unique(ports[over]).tolist():
+    for port in distinct(ports[over]).tolist():
         at_port = ports == port
         for rows in split_strokes(np.flatnonzero(over & at_port), ended, STROKE_MS):
             begin, end = int(ended[rows[0]]), int(ended[rows[-1]])
-            if len(np.unique(clients[rows])) < CLIENTS or by_client[rows].any():
+            if len(distinct(clients[rows])) < CLIENTS or by_client[rows].any():
                 continue
             open_then = used & at_port & (started < begin) & (ended >= begin)
             back = started[at_port & used & (started > begin)]
@@ -414,7 +415,7 @@ def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             went_on = named & used & ~at_port & (started < until) & (last_use >= end + AWAY_MS * MILLI / 2)
             if not np.isin(clients[rows], clients[went_on]).all():
                 continue
-            found += _report_stop(tables, connections.take(pa.array(rows)), begin, until if len(back) else None)
+            found += _report_stop(tables, connections.take(arrow_array(rows)), begin, until if len(back) else None)
     return found
 
 

@@ -10,7 +10,8 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import Groups, group, most_first
-from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, encoded, ints, reals, times
+from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, distinct, encoded, ints, reals, times
+from kdissect.arrays.from_numpy import arrow_array
 
 PERMISSION = {
     "TOPIC_AUTHORIZATION_FAILED": 29,
@@ -65,7 +66,7 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         values = {"port": port, "ip": ip, "node": node[code], "attempts": int(counts[code])}
         condition = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port), REFUSED)
         if others[code]:
-            scanners = np.unique(client[rows_of[code][scanned[rows_of[code]]]]).tolist()
+            scanners = distinct(client[rows_of[code][scanned[rows_of[code]]]]).tolist()
             condition = ev.both(condition, f"not ({ev.among('client_ip', [address[one] for one in scanners])})")
         rows = rows_of[code][tried[rows_of[code]]]
         clients, served, unserved = speakers.look_up(rows)
@@ -78,7 +79,7 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         went_on = unserved >= REPEATED or not served
         if by_brokers or not clients or (went_on and len(rows) < REPEATED):
             continue  # brokers try listeners of their own, such as the controllers'
-        hosts = ev.names(connections["client_ip"].take(pa.array(rows)))
+        hosts = ev.names(connections["client_ip"].take(arrow_array(rows)))
         ports = served_by.get(ip)
         values |= {"hosts": hosts, "clients": clients, "served": not went_on, "tried": went_on, "ports": ports}
         # a host that serves Kafka on other ports: rather a wrong port than a host that is down
@@ -110,14 +111,14 @@ def _scans(
     for rows in np.split(order, np.flatnonzero(np.diff(scanner[order])) + 1):
         if not len(rows) or scanner[rows[0]] < 0 or (speakers is not None and not speakers.look_up(rows)[0]):
             continue
-        some = connections.take(pa.array(rows))
+        some = connections.take(arrow_array(rows))
         hosts, targets = ev.names(some["client_ip"]), ev.names(some["broker_ip"])
         values = {
-            "attempts": len(rows), "hosts": hosts, "endpoints": len(np.unique(groups.code[rows])),
+            "attempts": len(rows), "hosts": hosts, "endpoints": len(distinct(groups.code[rows])),
             "ip": targets[0] if len(targets) == 1 else None, "addresses": len(targets),
         }  # fmt: skip
         condition = REFUSED if speakers is None else ev.both(ev.among("client_ip", hosts), REFUSED)
-        for code in np.unique(groups.code[of_brokers == scanner[rows[0]]]).tolist():
+        for code in distinct(groups.code[of_brokers == scanner[rows[0]]]).tolist():
             ip, port = (groups.keys[name][code].as_py() for name in ("broker_ip", "broker_port"))
             broker = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port))
             condition = ev.both(condition, f"not ({broker})")
@@ -130,7 +131,7 @@ def _scans(
 def _ports_by_address(groups: Groups, chosen: Flags) -> dict[str, list[str]]:
     """The ports of each address among the chosen groups of address and port, in order."""
     found: dict[str, list[int]] = {}
-    some = groups.keys.filter(pa.array(chosen))
+    some = groups.keys.filter(arrow_array(chosen))
     for ip, port in zip(some["broker_ip"].to_pylist(), some["broker_port"].to_pylist(), strict=True):
         found.setdefault(ip, []).append(port)
     return {ip: [str(port) for port in sorted(set(ports))] for ip, ports in found.items()}
@@ -152,7 +153,7 @@ class _Speakers:
         self._address = encoded(connections["client_ip"].combine_chunks())[0]
         rows = np.flatnonzero((ints(connections, "is_kafka", 0) > 0) & (ints(connections, "exchanges", 0) > 0))
         self._rows = rows[np.lexsort([self._started[rows], self._address[rows]])]
-        self._instants = np.unique(self._started[rows])
+        self._instants = distinct(self._started[rows])
         self._keys = self._key(self._rows)
 
     def _key(self, rows: Int64s) -> Int64s:
@@ -178,7 +179,7 @@ class _Speakers:
         size = len(self._instants) + 1
         begin, end = (np.searchsorted(self._keys, (address[last] + more) * size) for more in (0, 1))
         rows = np.concatenate([self._rows[:0], *(self._rows[x:y] for x, y in zip(begin, end, strict=True) if x < y)])
-        names = ev.names(self._clients.take(pa.array(rows)))
+        names = ev.names(self._clients.take(arrow_array(rows)))
         return names, bool(near[last].all()), int(np.count_nonzero(~near))
 
 

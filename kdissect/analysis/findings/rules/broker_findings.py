@@ -23,7 +23,8 @@ from kdissect.analysis.findings.network_gaps import (
 from kdissect.analysis.findings.rules.window_findings import on_closed_windows
 from kdissect.analysis.grouping import group
 from kdissect.analysis.holds.throttle_windows import Muted, throttle_windows
-from kdissect.arrays.arrow import MILLI, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, Int64s, distinct, ints, reals, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 
 MOST_OF_TIME = 0.6
@@ -54,6 +55,8 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     connection was throttled, though it was still being sent when that began.
     """
     exchanges = ev.get(tables, "exchanges")
+    if not exchanges.num_rows:
+        return []
     latency, key = reals(exchanges, "latency_ms"), ints(exchanges, "api_key")
     late = (latency >= limits.slow_ms) & (key != ApiKey.FETCH) & ~np.isin(key, WAITING_APIS)
     for hold in ("throttled", "rebalance"):
@@ -65,13 +68,13 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     windows, _ = throttle_windows(exchanges, connection)
     muted = Muted(windows, connection).within(connection, begun, end)
     late &= muted < MOST_OF_TIME * (end - begun)
-    members = {code: np.flatnonzero(late & (groups.code == code)) for code in np.unique(groups.code[late]).tolist()}
+    members = {code: np.flatnonzero(late & (groups.code == code)) for code in distinct(groups.code[late]).tolist()}
     total = {code: ev.union_ms(begun[mine], end[mine]) for code, mine in members.items()}
     found = []
     for code in sorted(members, key=lambda code: -total[code]):
         mine = members[code]
         api, broker = groups.keys["api"][code].as_py(), groups.keys["broker"][code].as_py()
-        rows = exchanges.take(pa.array(mine))
+        rows = exchanges.take(arrow_array(mine))
         cause, share = largest_part(tables, rows)
         values = {
             "requests": len(mine), "api": api, "slow": limits.slow_ms, "total": total[code],
@@ -144,7 +147,7 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in np.flatnonzero(groups.count(late)).tolist():
         broker = groups.keys["broker"][code].as_py()
         mine = np.flatnonzero(late & (groups.code == code))
-        total, count, rows = ev.union_ms(since[mine], answered[mine]), len(mine), fetches.take(pa.array(mine))
+        total, count, rows = ev.union_ms(since[mine], answered[mine]), len(mine), fetches.take(arrow_array(mine))
         values = {
             "fetches": count, "slow": limits.slow_ms, "total": total, "longest": float(worst[code]),
             "clients": ev.client_ids(rows),
@@ -179,7 +182,7 @@ def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in np.flatnonzero(groups.count(slow)).tolist():
         broker = groups.keys["broker"][code].as_py()
         mine = np.flatnonzero(slow & (groups.code == code))
-        rows = produces.take(pa.array(mine))
+        rows = produces.take(arrow_array(mine))
         followers = Counter(node for nodes in rows["waited_for"].to_pylist() for node in nodes or ())
         clients = sorted({str(name) for name in rows["client_id"].to_pylist() if name is not None})
         answered = times(rows, "response_first_at")

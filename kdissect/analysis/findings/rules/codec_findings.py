@@ -15,6 +15,7 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.transaction_findings import STARTED, started
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import Int64s, earliest, ints, latest, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.readers import ONE_BATCH_IN
 
 PRESENT_FORMAT = 2
@@ -60,12 +61,12 @@ def recompressed(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     rows = np.flatnonzero((ints(batches, "producer_id") >= 0) & (sequence >= 0) & (sequence % ONE_BATCH_IN == 0))
     if not len(rows):
         return []
-    batches = batches.take(pa.array(rows))
+    batches = batches.take(arrow_array(rows))
     written, fetched = _where(tables, "producers", batches), _where(tables, "fetches", batches)
     sent: dict[tuple[Any, ...], tuple[str, int]] = {}
     got: dict[tuple[Any, ...], tuple[str, int]] = {}
     known = np.flatnonzero((written >= 0) | (fetched >= 0))
-    described = batches.select([*SAME, "codec"]).take(pa.array(known)).to_pylist()
+    described = batches.select([*SAME, "codec"]).take(arrow_array(known)).to_pylist()
     for at, row in zip(fetched[known].tolist(), described, strict=True):
         key = (row["topic"] or row["topic_id"], *(row[name] for name in SAME[2:]))
         if row["codec"] is not None:
@@ -127,8 +128,8 @@ def converted(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if not len(old):
         return []
     fetches = ev.get(tables, "fetches").select(["client_id", "requested_at", "exchange_id"])
-    rows = fetches.take(pa.array(fetched[old])).append_column("topic", batches["topic"].take(pa.array(old)))
-    others = fetches["client_id"].take(pa.array(fetched[present[at]])).to_pylist()
+    rows = fetches.take(arrow_array(fetched[old])).append_column("topic", batches["topic"].take(arrow_array(old)))
+    others = fetches["client_id"].take(arrow_array(fetched[present[at]])).to_pylist()
     asked = times(rows, "requested_at")
     found = []
     by = group(rows, ["client_id", "topic"])
@@ -137,7 +138,7 @@ def converted(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         mine = np.flatnonzero(by.code == code)
         mine = mine[np.argsort(asked[mine], kind="stable")]
         names = sorted({str(others[i]) for i in mine.tolist() if others[i] is not None})
-        exchanges = list(dict.fromkeys(rows["exchange_id"].take(pa.array(mine)).to_pylist()))[:MOST_NAMED]
+        exchanges = list(dict.fromkeys(rows["exchange_id"].take(arrow_array(mine)).to_pylist()))[:MOST_NAMED]
         condition = ev.both(
             ev.among("exchange_id", sorted(exchanges)), f"magic < {PRESENT_FORMAT}", ev.equals("topic", topic)
         )

@@ -17,7 +17,8 @@ from kdissect.analysis.findings.missing_packets import ONE_WAY, one_way, without
 from kdissect.analysis.findings.rules.broker_findings import WAITING_APIS, largest_part
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, earliest, ints, latest, reals, times
+from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, distinct, earliest, ints, latest, reals, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
@@ -68,9 +69,9 @@ def _steps_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
     """Of the exchanges with a long round trip the first and the last request and answer of each connection in each
     slot: they show since when, and until when, it was long."""
     long = pc.fill_null(pc.greater_equal(exchanges["network_ms"], ROSE_MS / 2), False).to_numpy()
-    some = exchanges.filter(pa.array(long))
+    some = exchanges.filter(arrow_array(long))
     long[long] = row_filters.first_and_last_in_slots(some, "connection_id", "request_first_at", "response_first_at")
-    return pa.array(long)
+    return arrow_array(long)
 
 
 def _measured_ways(exchanges: pa.Table, limits: Limits) -> Any:
@@ -78,9 +79,9 @@ def _measured_ways(exchanges: pa.Table, limits: Limits) -> Any:
     they show when it rose."""
     kinds = pc.is_in(exchanges["network_kind"].cast(pa.string()), value_set=pa.array(MEASURED))
     own = pc.fill_null(pc.and_kleene(pc.is_valid(exchanges["network_ms"]), kinds), False).to_numpy().copy()
-    some = exchanges.filter(pa.array(own))
+    some = exchanges.filter(arrow_array(own))
     own[own] = row_filters.first_and_last_in_slots(some, "connection_id", "request_first_at", slot_ms=STEP_SLOT_MS)
-    return pa.array(own)
+    return arrow_array(own)
 
 
 def _far(exchanges: pa.Table, limits: Limits) -> Any:
@@ -194,7 +195,7 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         rows = np.flatnonzero(rose & (groups.code == code))
         before, after = float(np.median(least[rows])), float(np.median(most[rows]))
         network = reals(exchanges, "network_ms")
-        ids = connections["connection_id"].take(pa.array(rows)).cast(pa.string())
+        ids = connections["connection_id"].take(arrow_array(rows)).cast(pa.string())
         on_them = pc.is_in(exchanges["connection_id"].cast(pa.string()), value_set=ids.combine_chunks()).to_numpy()
         high = np.flatnonzero(on_them & (np.nan_to_num(network) >= after / 2))
         first_at = earliest(times(exchanges, "request_first_at")[high])
@@ -204,7 +205,7 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             about = {"first_at": first_at, "last_at": last_at}
         values = {
             "before": before, "after": after, "connections": len(rows), "since": about.get("first_at"),
-            "clients": ev.client_ids(connections.take(pa.array(rows))),
+            "clients": ev.client_ids(connections.take(arrow_array(rows))),
         }  # fmt: skip
         condition = ev.both(
             ev.equals("broker", broker),
@@ -273,7 +274,7 @@ def slower_ways(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             continue
         since = min(at for at, _, _ in of)
         before, after = (np.concatenate([one[n] for one in of]) for n in (1, 2))
-        some = exchanges.take(pa.array(after))
+        some = exchanges.take(arrow_array(after))
         values = {
             "before": float(np.median(network[before])), "after": float(np.median(network[after])),
             "connections": len(of), "since": since, "clients": ev.names(some["client_id"]),
@@ -405,7 +406,7 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     rows = np.flatnonzero(again > 0)
     if not len(rows):
         return _losses_of_hosts(tables, set())
-    some, waited = exchanges.take(pa.array(rows)), again[rows]
+    some, waited = exchanges.take(arrow_array(rows)), again[rows]
     ended = np.maximum(times(some, "response_first_at"), times(some, "response_last_at"))
     groups, every = group(some, ["client_id", "broker"]), group(connections, ["client_id", "broker"])
     pairs = zip(every.keys["client_id"].to_pylist(), every.keys["broker"].to_pylist(), strict=True)
@@ -443,7 +444,7 @@ def _losses_of_hosts(tables: ev.Tables, reported: set[tuple[str | None, str | No
     """Hosts between which segments were sent again and no exchange shows what that cost. A capture at the broker's end
     has the first copy of each answer at its time. Where packets are missing, those that were sent again are too large a
     share of the others. `reported`: pairs of client and broker that have a finding."""
-    connections = ev.get(tables, "connections").filter(pa.array(~_lacking_packets(tables)))
+    connections = ev.get(tables, "connections").filter(arrow_array(~_lacking_packets(tables)))
     found = []
     for one in host_losses(connections):
         of = zip(one.connections["client_id"].to_pylist(), one.connections["broker"].to_pylist(), strict=True)
@@ -482,12 +483,12 @@ def given_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     found = []
     for code in np.flatnonzero(groups.count(late)).tolist():
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
-        rows = exchanges.take(pa.array(np.flatnonzero(left & (groups.code == code))))
+        rows = exchanges.take(arrow_array(np.flatnonzero(left & (groups.code == code))))
         produced = bool((ints(rows, "api_key") == ApiKey.PRODUCE).any())
         names = ev.names(rows["connection_id"])
         waits = np.isin(ints(rows, "api_key"), (ApiKey.FETCH, *WAITING_APIS))
         took = np.where(waits, 0.0, np.nan_to_num(reals(rows, "latency_ms")))
-        slow = rows.filter(pa.array(took >= limits.slow_ms))
+        slow = rows.filter(arrow_array(took >= limits.slow_ms))
         cause, share = largest_part(tables, slow) if slow.num_rows else ("client", None)
         values = {
             "requests": rows.num_rows, "apis": ev.names(rows["api"]), "connections": names, "produced": produced,
@@ -512,8 +513,8 @@ def cut_off(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     left = ev.equal(exchanges, "status", "unanswered")
     if not left.any():
         return []
-    late = exchanges.filter(pa.array(ints(exchanges, "abandoned", 0) > 0))["connection_id"]
-    exchanges = exchanges.filter(pa.array(left))
+    late = exchanges.filter(arrow_array(ints(exchanges, "abandoned", 0) > 0))["connection_id"]
+    exchanges = exchanges.filter(arrow_array(left))
     owners = group(exchanges, ["connection_id"])
     ids = owners.keys["connection_id"].to_pylist()
     given = set(pc.unique(late.cast(pa.string())).to_pylist())
@@ -533,13 +534,13 @@ def cut_off(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         for code in np.flatnonzero(groups.count(some)).tolist():
             client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
             mine = np.flatnonzero(some & (groups.code == code))
-            rows = exchanges.take(pa.array(mine))
+            rows = exchanges.take(arrow_array(mine))
             apis = ev.names(rows["api"])
             names = ev.names(rows["connection_id"])
             values = {
                 "requests": len(mine), "apis": apis, "connections": names,
-                "resets": len(np.unique(owners.code[mine[reset[mine]]])) or None,
-                "own": len(np.unique(owners.code[mine[by[mine] == "client"]])) or None,
+                "resets": len(distinct(owners.code[mine[reset[mine]]])) or None,
+                "own": len(distinct(owners.code[mine[by[mine] == "client"]])) or None,
             }  # fmt: skip
             if len(names) > MOST_NAMED:
                 names, which = [], ev.both(ev.equals("client_id", client), ev.equals("broker", broker))
@@ -563,7 +564,7 @@ def addresses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Client ids that come from several addresses."""
     connections = ev.get(tables, "connections")
     rows = np.flatnonzero((ints(connections, "is_kafka", 0) > 0) & pc.is_valid(connections["client_id"]).to_numpy())
-    some = connections.take(pa.array(rows))
+    some = connections.take(arrow_array(rows))
     groups, pairs = group(some, ["client_id"]), group(some, ["client_id", "client_ip"])
     names = pairs.keys["client_id"].to_pylist()
     found = []

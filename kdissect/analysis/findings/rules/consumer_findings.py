@@ -24,7 +24,8 @@ from kdissect.analysis.findings.rules.silence_findings import LOST_SEGMENTS, OF_
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
 from kdissect.analysis.holds.throttle_windows import throttle_windows
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, earliest, ints, reals, span, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, earliest, ints, reals, span, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 
 EMPTY_FETCHES = 100
@@ -102,7 +103,7 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
     consumer = (ints(fetches, "is_follower", 0) == 0) & (ints(fetches, "is_raft", 0) == 0)
-    groups = group(fetches, ["client_id", "client_ip" if "client_ip" in fetches.column_names else "client_id"])
+    groups = group(fetches, ["client_id", "client_ip" if "client_ip" in fetches.schema.names else "client_id"])
     rows = np.flatnonzero(consumer & (begun != NULL_TIME) & (answered != NULL_TIME))
     rows = rows[np.lexsort((begun[rows], groups.code[rows]))]
     if len(rows) < PAUSE_FETCHES:
@@ -118,7 +119,7 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     ids = fetches["exchange_id"]
     shares = TimeShares(tables)
     connections = ev.get(tables, "connections")
-    begun_here = set(ev.names(connections["client_id"].filter(pa.array(ints(connections, "start_seen", 0) > 0))))
+    begun_here = set(ev.names(connections["client_id"].filter(arrow_array(ints(connections, "start_seen", 0) > 0))))
     found = []
     edges = np.flatnonzero(np.append(groups.code[rows][1:] != groups.code[rows][:-1], True)) + 1
     start = 0
@@ -175,7 +176,7 @@ NONE: Int64s = np.empty(0, np.int64)
 
 def _with_losses(connections: pa.Table) -> set[str]:
     """Clients of whose segments several were sent again: their silence may be the network's."""
-    rows = connections.filter(pa.array(ints(connections, "lost_segments", 0) >= LOST_SEGMENTS))
+    rows = connections.filter(arrow_array(ints(connections, "lost_segments", 0) >= LOST_SEGMENTS))
     return set(ev.names(rows["client_id"]))
 
 
@@ -198,7 +199,7 @@ def _sent_again(tables: ev.Tables) -> dict[str, float]:
     exchanges = ev.get(tables, "exchanges")
     lost = np.nan_to_num(reals(exchanges, "response_resent_ms"))
     rows = np.flatnonzero(lost > 0)
-    return dict(zip(exchanges["exchange_id"].take(pa.array(rows)).to_pylist(), lost[rows].tolist(), strict=True))
+    return dict(zip(exchanges["exchange_id"].take(arrow_array(rows)).to_pylist(), lost[rows].tolist(), strict=True))
 
 
 def _joins(tables: ev.Tables) -> dict[str, Int64s]:
@@ -206,7 +207,7 @@ def _joins(tables: ev.Tables) -> dict[str, Int64s]:
     exchanges = ev.get(tables, "exchanges")
     joined = np.flatnonzero(ints(exchanges, "api_key") == ApiKey.JOIN_GROUP)
     at = times(exchanges, "request_first_at")[joined]
-    clients = exchanges["client_id"].take(pa.array(joined)).to_pylist()
+    clients = exchanges["client_id"].take(arrow_array(joined)).to_pylist()
     found: dict[str, list[int]] = {}
     for client, when in zip(clients, at.tolist(), strict=True):
         found.setdefault(client, []).append(when)
@@ -335,7 +336,7 @@ def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     at, when = ev.fetched_at(tables, partitions)
     follower = np.append(ints(fetches, "is_follower", 0) > 0, False)[at]
     committed = ev.reads_committed(tables, at)
-    clients = pa.array(at, mask=at < 0)
+    clients = arrow_array(at, mask=at < 0)
     partitions = partitions.append_column("client_id", fetches["client_id"].take(clients))
     groups = group(partitions, ["client_id", "topic", "partition"])
     lag, high, stable = (ints(partitions, name) for name in ("lag", "high_watermark", "last_stable_offset"))
@@ -363,7 +364,7 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     rows = ev.get(tables, "offset_commits")
     at = times(rows, "at")
     good = np.flatnonzero((at != NULL_TIME) & (ints(rows, "error_code", -1) == 0))
-    rows, at = rows.take(pa.array(good)), at[good]
+    rows, at = rows.take(arrow_array(good)), at[good]
     if not rows.num_rows:
         return []
     found = _each_record(tables, rows, at)
@@ -395,7 +396,7 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     rows = ev.get(tables, "offset_commits")
     at = times(rows, "at")
     known = np.flatnonzero(at != NULL_TIME)
-    rows, at = rows.take(pa.array(known)), at[known]
+    rows, at = rows.take(arrow_array(known)), at[known]
     readers = group(rows, ["group_id", "client_id"])
     if not rows.num_rows:
         return []
@@ -403,17 +404,17 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code, mine in enumerate(readers.rows()):
         if len(mine) < HABITUAL_COMMITS:
             continue
-        client, whole = readers.keys["client_id"][code].as_py(), rows.take(pa.array(mine))
-        instants = np.unique(at[mine])
+        client, whole = readers.keys["client_id"][code].as_py(), rows.take(arrow_array(mine))
+        instants = distinct(at[mine])
         instants = np.append(instants, max(positions.last_of(client), int(instants[-1])))
         gaps = np.diff(instants)
         place = int(np.argmax(gaps))
         begin, end = int(instants[place]), int(instants[place + 1])
         if place + 1 < HABITUAL_COMMITS or gaps[place] < max(STILL_MS * MILLI, STILL_GAPS * int(gaps[:place].max())):
             continue
-        if not _stayed_open(tables, whole.filter(pa.array(at[mine] == begin)), end):
+        if not _stayed_open(tables, whole.filter(arrow_array(at[mine] == begin)), end):
             continue
-        before = whole.filter(pa.array(at[mine] <= begin))
+        before = whole.filter(arrow_array(at[mine] <= begin))
         parts = set(zip(before["topic"].to_pylist(), before["partition"].to_pylist(), strict=True))
         steps = positions.moved(client, parts, begin, end)
         records = sum(steps)
@@ -443,9 +444,9 @@ def _each_record(tables: ev.Tables, rows: pa.Table, at: Int64s) -> list[ev.Findi
     np.maximum.at(high, parts.code, offset)
     for code in np.flatnonzero(clients.count() >= COMMITS).tolist():
         mine = np.flatnonzero(clients.code == code)
-        asked = len(pc.unique(rows["exchange_id"].take(pa.array(mine))))
+        asked = len(pc.unique(rows["exchange_id"].take(arrow_array(mine))))
         seconds = span(at[mine]) / 1e6
-        own = np.unique(parts.code[mine])
+        own = distinct(parts.code[mine])
         records = int((high[own] - low[own]).sum())
         if asked < COMMITS or asked < COMMITS_PER_SECOND * seconds or records > RECORDS_PER_COMMIT * asked:
             continue
@@ -471,10 +472,10 @@ class FetchPositions:
         good = np.flatnonzero((row >= 0) & (when != NULL_TIME) & (lag >= 0) & (high >= 0))
         good = good[np.argsort(when[good], kind="stable")]
         self._at, self._offset = when[good], high[good] - lag[good]
-        clients = group(fetches.select(["client_id"]).take(pa.array(row[good])), ["client_id"])
+        clients = group(fetches.select(["client_id"]).take(arrow_array(row[good])), ["client_id"])
         self._of = dict(zip(clients.keys["client_id"].to_pylist(), clients.rows(), strict=True))
         """By client its rows, in order of time."""
-        self._parts = group(partitions.select(["topic", "partition"]).take(pa.array(good)), ["topic", "partition"])
+        self._parts = group(partitions.select(["topic", "partition"]).take(arrow_array(good)), ["topic", "partition"])
 
     def last_of(self, client: str | None) -> int:
         """When the last fetch of a client was answered; microseconds, NULL_TIME for none."""
@@ -486,7 +487,7 @@ class FetchPositions:
         rows = self._of.get(client, NONE)
         rows = rows[(self._at[rows] >= begin) & (self._at[rows] <= end)]
         found = np.zeros(PARTS, np.int64)
-        for code in np.unique(self._parts.code[rows]).tolist():
+        for code in distinct(self._parts.code[rows]).tolist():
             one = self._parts.keys.slice(code, 1).to_pylist()[0]
             if (one["topic"], one["partition"]) not in parts:
                 continue

@@ -21,7 +21,8 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.access_findings import PERMISSION
 from kdissect.analysis.findings.rules.transaction_findings import FENCED, UNSUPPORTED_VERSION
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, Int64s, earliest, ints, span, times
+from kdissect.arrays.arrow import MILLI, Int64s, distinct, earliest, ints, span, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 
 SESSION_ERRORS = {"FETCH_SESSION_ID_NOT_FOUND": 70, "INVALID_FETCH_SESSION_EPOCH": 71}
@@ -88,15 +89,15 @@ def errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     rows = np.flatnonzero(wrong)
     if not len(rows):
         return []
-    failed = exchanges.take(pa.array(rows))
+    failed = exchanges.take(arrow_array(rows))
     code, api = code[rows], api[rows]
     asked = np.isin(api, DATA_APIS)
     found = []
-    for number in np.unique(code).tolist():
+    for number in distinct(code).tolist():
         for data in (True, False):
             mine = np.flatnonzero((code == number) & (asked == data))
             if len(mine):
-                found += _report_error(tables, failed.take(pa.array(mine)), number, api[mine], data)
+                found += _report_error(tables, failed.take(arrow_array(mine)), number, api[mine], data)
     return found
 
 
@@ -119,7 +120,7 @@ def _report_error(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, dat
         for at in np.argsort(-counts, kind="stable").tolist()
     ]
     names = pc.unique(rows["client_id"].cast(pa.string())).to_pylist()
-    whole = rows.filter(pa.array(~ev.equal(rows, "status", "partial") | pc.is_valid(rows["client_id"]).to_numpy()))
+    whole = rows.filter(arrow_array(~ev.equal(rows, "status", "partial") | pc.is_valid(rows["client_id"]).to_numpy()))
     followers = all(str(one).startswith(row_filters.BROKERS) for one in pc.unique(whole["client_id"]).to_pylist())
     kind, severity = judged(code, api, data, len(rows), lasted, followers)
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
@@ -152,20 +153,20 @@ def _of_clients(rows: pa.Table) -> pa.Table:
 def _fetched_in_vain(tables: ev.Tables, exchanges: pa.Table, code: int) -> list[str]:
     """Topics, or ids of topics, that Fetch answers of these exchanges say this error of."""
     partitions = ev.get(tables, "fetch_partitions")
-    some = partitions.filter(pa.array(ints(partitions, "error_code", 0) == code))
-    return ev.names(some["topic"].filter(pa.array(_rows_of(some, exchanges) >= 0)))
+    some = partitions.filter(arrow_array(ints(partitions, "error_code", 0) == code))
+    return ev.names(some["topic"].filter(arrow_array(_rows_of(some, exchanges) >= 0)))
 
 
 def _written_in_vain(tables: ev.Tables, exchanges: pa.Table) -> list[str]:
     """Topics that the Produce requests among these exchanges wrote to; none where one of them wrote to several, of
     which any may have the error."""
     topics: set[tuple[int, str]] = set()
-    written = exchanges.filter(pa.array(ints(exchanges, "api_key") == ApiKey.PRODUCE))
+    written = exchanges.filter(arrow_array(ints(exchanges, "api_key") == ApiKey.PRODUCE))
     for name in ("producers", "record_batches") if written.num_rows else ():
         batches = ev.get(tables, name)
         at = _rows_of(batches, written)
         mine = np.flatnonzero(at >= 0)
-        topics |= set(zip(at[mine].tolist(), batches["topic"].take(pa.array(mine)).to_pylist(), strict=True))
+        topics |= set(zip(at[mine].tolist(), batches["topic"].take(arrow_array(mine)).to_pylist(), strict=True))
     names = {topic for _, topic in topics}
     return sorted(names) if len({row for row, _ in topics}) == len(topics) and None not in names else []
 
@@ -178,7 +179,7 @@ def _rows_of(table: pa.Table, exchanges: pa.Table) -> Int64s:
 def _never_described(tables: ev.Tables) -> list[str]:
     """Topics that Metadata named, without a partition in any message."""
     topics = ev.get(tables, "topics")
-    rows = topics.filter(pa.array((ints(topics, "partitions", 0) == 0) & ev.equal(topics, "source", "Metadata")))
+    rows = topics.filter(arrow_array((ints(topics, "partitions", 0) == 0) & ev.equal(topics, "source", "Metadata")))
     return ev.names(rows["topic"])
 
 
@@ -228,7 +229,7 @@ def versions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     groups = group(exchanges, ["api"])
     for code in np.flatnonzero(groups.count(refused)).tolist():
         api = groups.keys["api"][code].as_py()
-        rows = exchanges.take(pa.array(np.flatnonzero(refused & (groups.code == code))))
+        rows = exchanges.take(arrow_array(np.flatnonzero(refused & (groups.code == code))))
         clients = sorted(pc.unique(rows["client_id"].cast(pa.string())).to_pylist(), key=str)
         values = {"clients": clients, "client": clients[0], "asked": rows.num_rows, "api": api}
         condition = ev.both(ev.equals("api", api), f"error_code = {UNSUPPORTED_VERSION}")

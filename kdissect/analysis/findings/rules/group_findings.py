@@ -16,6 +16,7 @@ from kdissect.analysis.findings.finders import EVERY_ROW, RowFilter, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group, most_first
 from kdissect.arrays.arrow import MILLI, NULL_TIME, ints, span, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 
 SET_OFF = 0.5
@@ -122,6 +123,8 @@ def rejoins(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 def heartbeat_loops(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Members that send heartbeats without a pause."""
     exchanges = ev.get(tables, "exchanges")
+    if exchanges.num_rows < LOOP_COUNT:
+        return []
     beat = np.isin(ints(exchanges, "api_key"), list(HEARTBEATS.values()))
     rows = np.flatnonzero(beat)
     if len(rows) < LOOP_COUNT:
@@ -154,9 +157,9 @@ def thrown_out(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if not out.any():
         return []
     connections = ev.get(tables, "connections")
-    holed = connections["connection_id"].filter(pa.array(ints(connections, "missing_bytes", 0) > 0)).to_pylist()
+    holed = connections["connection_id"].filter(arrow_array(ints(connections, "missing_bytes", 0) > 0)).to_pylist()
     rows = np.flatnonzero(out | np.isin(key, SIGNS_OF_LIFE))
-    some = exchanges.take(pa.array(rows))
+    some = exchanges.take(arrow_array(rows))
     owner, asked = group(some, ["connection_id", "client_id"]), times(some, "request_first_at")
     order = np.lexsort((asked, owner.code))
     names = dict(zip(events["exchange_id"].to_pylist(), events["group_id"].to_pylist(), strict=True))
@@ -170,7 +173,7 @@ def thrown_out(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         last = some.slice(after, 1).to_pylist()[0]
         if last["connection_id"] in holed:
             continue  # heartbeats may lie in what was not captured
-        mine = some["exchange_id"].filter(pa.array(owner.code == owner.code[after])).to_pylist()
+        mine = some["exchange_id"].filter(arrow_array(owner.code == owner.code[after])).to_pylist()
         name = next((names[one] for one in mine if names.get(one)), None)
         condition = ev.both(
             ev.equals("connection_id", last["connection_id"]), f"request_first_at >= {ev.instant(begin)}",
@@ -198,7 +201,7 @@ def departures(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     left = ev.equal(groups, "event", "leave") & pc.is_valid(groups["reason"]).to_numpy()
     if not left.any():
         return []
-    rows = groups.take(pa.array(np.flatnonzero(left)))
+    rows = groups.take(arrow_array(np.flatnonzero(left)))
     by = group(rows, ["group_id", "client_id", "reason"])
     counts, at = by.count(), times(rows, "at")
     found = []
@@ -251,7 +254,7 @@ def stayed_away(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             continue
         condition = ev.both(
             ev.equals("group_id", name), ev.equals("client_id", client), "event = 'leave' and reason is null",
-            ev.among("exchange_id", groups["exchange_id"].take(pa.array(mine[:MOST_NAMED])).to_pylist()),
+            ev.among("exchange_id", groups["exchange_id"].take(arrow_array(mine[:MOST_NAMED])).to_pylist()),
         )  # fmt: skip
         found += ev.finding(
             tables, "member_left", ev.MEDIUM, "groups", condition,
@@ -265,7 +268,7 @@ def without_partitions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Members of KIP-848 groups that waited for their partitions."""
     groups = ev.get(tables, "groups")
     told = ev.equal(groups, "protocol", "consumer") & pc.is_valid(groups["assigned_partitions"]).to_numpy()
-    rows = groups.take(pa.array(np.flatnonzero(told)))
+    rows = groups.take(arrow_array(np.flatnonzero(told)))
     by = group(rows, ["group_id", "client_id", "member_id"])
     at = times(rows, "at")
     owned = np.array(
@@ -326,8 +329,8 @@ def _rebalances(tables: ev.Tables) -> dict[str, list[Rebalance]]:
     beginning, or the capture's, and no rebalance."""
     groups, exchanges = ev.get(tables, "groups"), ev.get(tables, "exchanges")
     classic = ev.equal(groups, "protocol", "classic") & (ints(groups, "error_code", -1) == 0)
-    events = groups.take(pa.array(np.flatnonzero(classic & (times(groups, "at") != NULL_TIME))))
-    syncs = exchanges.filter(pa.array(ints(exchanges, "api_key") == ApiKey.SYNC_GROUP))
+    events = groups.take(arrow_array(np.flatnonzero(classic & (times(groups, "at") != NULL_TIME))))
+    syncs = exchanges.filter(arrow_array(ints(exchanges, "api_key") == ApiKey.SYNC_GROUP))
     answered = dict(zip(syncs["exchange_id"].to_pylist(), times(syncs, "response_first_at").tolist(), strict=True))
     by_group: dict[str, list[dict[str, Any]]] = {}
     for row, at in zip(events.select(EVENT_COLUMNS).to_pylist(), times(events, "at").tolist(), strict=True):
@@ -383,7 +386,7 @@ def locks(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         return []
     clients = dict(zip(groups["member_id"].to_pylist(), groups["client_id"].to_pylist(), strict=True))
     found = []
-    for row in sessions.filter(pa.array(refused > 0)).to_pylist():
+    for row in sessions.filter(arrow_array(refused > 0)).to_pylist():
         client = clients.get(row["member_id"])
         values = {"member": row["member_id"], "records": row["refused"], "lock": row["lock_ms"] or None}
         condition = ev.both(ev.equals("session_key", row["session_key"]), "refused > 0")

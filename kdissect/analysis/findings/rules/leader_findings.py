@@ -15,6 +15,7 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.error_findings import MOVED
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Int64s, ints, reals, span, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.leaders import QUORUM
 
 IN_HEADLINE = 2
@@ -59,7 +60,7 @@ def moved(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             )  # fmt: skip
             continue
         condition = ev.both(condition, f"(topic is null or topic != '{QUORUM}')")
-        names = leaders.take(pa.array(part)).select(["topic", "topic_id", "partition"]).to_pylist()
+        names = leaders.take(arrow_array(part)).select(["topic", "topic_id", "partition"]).to_pylist()
         places = [{"topic": row["topic"] or row["topic_id"], "partition": row["partition"]} for row in names]
         asked = _asked_the_old(tables, str(old), first, last)
         values |= {
@@ -84,7 +85,7 @@ def _asked_the_old(tables: ev.Tables, old: str, first: int, last: int) -> list[t
     refused = np.isin(ints(exchanges, "error_code", 0), list(MOVED.values())) & ev.equal(exchanges, "broker", old)
     refused &= (at >= first - BEFORE_MS * MILLI) & (at <= last + TOGETHER_MS * MILLI)
     rows = np.flatnonzero(refused)
-    some = exchanges.take(pa.array(rows))
+    some = exchanges.take(arrow_array(rows))
     groups = group(some, ["client_id"])
     found: list[tuple[str | None, float, int]] = []
     for code in range(len(groups)):
@@ -114,7 +115,7 @@ def hidden(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             tables, "capture_without_acks", ev.INFO, "capture_quality", condition, {"connections": count}
         )
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
-    alone = exchanges.take(pa.array(_of_status(exchanges, ONE_WAY)))
+    alone = exchanges.take(arrow_array(_of_status(exchanges, ONE_WAY)))
     owners = group(alone, ["connection_id"])
     size = dict(zip(connections["connection_id"].to_pylist(), ints(connections, "exchanges", 0).tolist(),
                     strict=True)) if len(owners) else {}  # fmt: skip

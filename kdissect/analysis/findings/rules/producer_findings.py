@@ -13,6 +13,7 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.transaction_findings import STARTED, started
 from kdissect.analysis.grouping import group, most_first
 from kdissect.arrays.arrow import Flags, ints, span, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 
 MOST_AGAIN = 50
@@ -38,7 +39,7 @@ def sent_again(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in most_first(counts):
         producer = groups.keys["producer_id"][code].as_py()
         rows = np.flatnonzero(again & (groups.code == code))
-        partitions = len(group(producers.take(pa.array(rows)), ["topic", "topic_id", "partition"]))
+        partitions = len(group(producers.take(arrow_array(rows)), ["topic", "topic_id", "partition"]))
         values = {"producer": producer, "batches": int(counts[code]), "partitions": partitions}
         condition = ev.both(f"producer_id = {producer}", "sequence = 'repeat'")
         found += ev.finding(tables, "batches_sent_again", ev.LOW, "producers", condition, values)
@@ -102,7 +103,7 @@ def written_twice(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in most_first(groups.count()):
         client, broker = (groups.keys[name][code].as_py() or None for name in ("client", "broker"))
         mine = np.flatnonzero(groups.code == code)
-        rows = ones.take(pa.array(mine[:MOST_AGAIN]))
+        rows = ones.take(arrow_array(mine[:MOST_AGAIN]))
         count, twice = rows.num_rows, int(pc.sum(rows["twice"]).as_py())
         records, topics = rows["records"], sorted(set(rows["topic"].to_pylist()))
         values = {
@@ -128,7 +129,7 @@ def _before(after: pa.Table, given_up: pa.Table) -> pa.Table:
     """Rows of `after` that were given up before on another connection, with when they were sent first. Both are what
     `_sent` makes; however many of them are alike, there are no more rows than `after` has."""
     known = given_up.group_by(SAME).aggregate([("at", "min"), ("connection", "min"), ("connection", "max")])
-    after = after.select([name for name in after.column_names if name != "first_sent"])
+    after = after.select([name for name in after.schema.names if name != "first_sent"])
     found = after.join(known.rename_columns([*SAME, "first_sent", "one", "other"]), SAME, join_type="inner")
     elsewhere = pc.or_(
         pc.not_equal(found["one"], found["connection"]), pc.not_equal(found["other"], found["connection"])
@@ -140,10 +141,10 @@ def _sent(exchanges: pa.Table, some: Flags, batches: pa.Table) -> pa.Table:
     """Batches of some exchanges: what makes them the same, when and where they were sent."""
     ids = exchanges["exchange_id"].cast(pa.string()).combine_chunks()
     rows = np.flatnonzero(some)
-    at = pc.index_in(batches["exchange_id"].cast(pa.string()), ids.take(pa.array(rows))).combine_chunks()
+    at = pc.index_in(batches["exchange_id"].cast(pa.string()), ids.take(arrow_array(rows))).combine_chunks()
     mine = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
-    owner = rows[at.take(pa.array(mine)).to_numpy()]
-    batches, of = batches.take(pa.array(mine)), exchanges.take(pa.array(owner))
+    owner = rows[at.take(arrow_array(mine)).to_numpy()]
+    batches, of = batches.take(arrow_array(mine)), exchanges.take(arrow_array(owner))
 
     def text(*columns: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.coalesce(*(one.cast(pa.string()) for one in columns), "")
@@ -152,7 +153,8 @@ def _sent(exchanges: pa.Table, some: Flags, batches: pa.Table) -> pa.Table:
         "client": text(of["client_id"]), "topic": text(batches["topic"], batches["topic_id"]),
         "partition": batches["partition"], "crc": batches["crc"], "bytes": batches["compressed_bytes"],
         "records": pc.fill_null(batches["records"], -1), "first": batches["first_timestamp"].cast(pa.int64()),
-        "last": batches["max_timestamp"].cast(pa.int64()), "row": pa.array(mine), "exchange": ids.take(pa.array(owner)),
+        "last": batches["max_timestamp"].cast(pa.int64()), "row": arrow_array(mine),
+        "exchange": ids.take(arrow_array(owner)),
         "connection": text(of["connection_id"]), "broker": text(of["broker"]),
         "at": of["request_first_at"].cast(pa.int64()), "end": of["response_first_at"].cast(pa.int64()),
     })  # fmt: skip

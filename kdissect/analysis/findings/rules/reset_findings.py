@@ -13,7 +13,8 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, ints, reals, times
+from kdissect.arrays.from_numpy import arrow_array
 
 RESETS = 3
 """Connections in one stroke: two may be the connections of one client that its library gives up together."""
@@ -66,9 +67,9 @@ def reset_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         whole = np.bincount(pairs[open_then], minlength=int(pairs.max()) + 1)
         mine = np.bincount(pairs[rows], minlength=len(whole))
         rows = rows[mine[pairs[rows]] >= MOST_OPEN * whole[pairs[rows]]]
-        if len(rows) < RESETS or len(np.unique(clients[rows])) < CLIENTS:
+        if len(rows) < RESETS or len(distinct(clients[rows])) < CLIENTS:
             continue
-        found += _finding(tables, connections.take(pa.array(rows)))
+        found += _finding(tables, connections.take(arrow_array(rows)))
     return found
 
 

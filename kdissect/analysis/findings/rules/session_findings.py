@@ -12,6 +12,7 @@ from kdissect.analysis.grouping import group
 from kdissect.analysis.sessions.session_rules import DEFAULT_SLOTS, SHARDS
 from kdissect.analysis.sessions.slots import evictors, slot_demand
 from kdissect.arrays.arrow import NULL_TIME, Coder, Flags, ints, times
+from kdissect.arrays.from_numpy import arrow_array
 
 NEVER_REUSED = 10
 """Sessions a client opens on one broker and leaves there without ever using one again: some tools fetch once and go,
@@ -118,7 +119,7 @@ def demand(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     found = []
     for by, slots in ((("broker",), DEFAULT_SLOTS), (("broker", "shard"), DEFAULT_SLOTS // SHARDS)):
         by_shard = "shard" in by
-        rows = sessions.filter(pa.array(ints(sessions, "shard") >= 0)) if by_shard else sessions
+        rows = sessions.filter(arrow_array(ints(sessions, "shard") >= 0)) if by_shard else sessions
         table = slot_demand(rows, every=None, by_shard=by_shard)
         groups = group(table, list(by))
         most = np.zeros(len(groups), np.int64)

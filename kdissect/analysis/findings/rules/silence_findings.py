@@ -19,6 +19,7 @@ from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.grouping import group
 from kdissect.analysis.ledger.time_owners import GONE_MS, UNACKNOWLEDGED
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, ints, reals, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 
 SILENT_MS = 1000.0
@@ -64,7 +65,7 @@ class Silence(NamedTuple):
 
 def first_and_last_of_clients(exchanges: pa.Table, limits: Limits) -> Any:
     """The first and the last request and answer of each client in each slot: longer gaps show in them alone."""
-    return pa.array(
+    return arrow_array(
         row_filters.first_and_last_in_slots(exchanges, "client_id", "request_first_at", "response_first_at")
     )
 
@@ -82,7 +83,7 @@ def _cut_short(exchanges: pa.Table) -> Flags:
 
 def _with_cut_response(exchanges: pa.Table, limits: Limits) -> Any:
     """Exchanges whose response began and did not end."""
-    return pa.array(_cut_short(exchanges))
+    return arrow_array(_cut_short(exchanges))
 
 
 OF_SILENCES = (first_and_last_of_clients, _as_long_as_a_silence, _with_cut_response)
@@ -342,9 +343,9 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     hosts, ended = _hosts(connections), _ends(connections)
     filtered = without_bare_packets(connections, ev.get(tables, "capture_quality"))
-    blind = set(ev.names(connections["client_id"].filter(pa.array(filtered))))
+    blind = set(ev.names(connections["client_id"].filter(arrow_array(filtered))))
     met = ints(connections, "start_seen", 0) == 0
-    begun_before = set(ev.names(connections["client_id"].filter(pa.array(met))))
+    begun_before = set(ev.names(connections["client_id"].filter(arrow_array(met))))
     since = earliest(times(connections, "started_at"))
     stretches: dict[str, list[Asking]] = {}
     for one in _asking(exchanges):
@@ -385,7 +386,7 @@ def held_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if hosts.get(one.client) is not None:
             own |= refused & ev.equal(connections, "client_ip", hosts[one.client])
         lost = own & over & (ended >= one.begin - BACKOFF_MS * MILLI) & (ended <= one.end) & (started <= one.end)
-        brokers = ev.names(connections["broker"].filter(pa.array(lost)))
+        brokers = ev.names(connections["broker"].filter(arrow_array(lost)))
         if not brokers:
             continue
         values = {"brokers": brokers, "refused": bool((lost & refused).any())}

@@ -14,6 +14,7 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import Flags, reals, times
+from kdissect.arrays.from_numpy import arrow_array
 
 STALL_MS = 200.0
 """A message that took longer to get through stood still: the smallest retransmission timeout of Linux, and the first
@@ -37,7 +38,7 @@ def slow_transfer(exchanges: pa.Table, limits: Limits) -> Any:
 
 def _never_ended(exchanges: pa.Table, limits: Limits) -> Any:
     """Exchanges with a message that began and did not end."""
-    return pa.array(row_filters.unfinished(exchanges, "request") | row_filters.unfinished(exchanges, "response"))
+    return arrow_array(row_filters.unfinished(exchanges, "request") | row_filters.unfinished(exchanges, "response"))
 
 
 def window_explains(closed_ms: float, transfer_ms: float) -> bool:
@@ -79,7 +80,9 @@ def closed_windows(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         for code in np.flatnonzero(groups.count(of)).tolist():
             mine = np.flatnonzero(of & (groups.code == code))
             rows = np.flatnonzero(np.isin(owner, mine))
-            held = _Held(connections.take(pa.array(mine)), exchanges.take(pa.array(rows)), float(closed[mine].max()))
+            held = _Held(
+                connections.take(arrow_array(mine)), exchanges.take(arrow_array(rows)), float(closed[mine].max())
+            )
             found += _finding(tables, side, held)
     return found
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.arrays.arrow import distinct
 from kdissect.arrays.growing import runs
 from kdissect.capture.window import EXTRA, Window
 from kdissect.kafka.streams.idle.byte_store import PIECE, STORED, ByteStore, copy_from_window, distinct_numbers
@@ -141,7 +142,7 @@ class HalfOpen:
         """Flows whose bytes are stored, of these; segment rows of the others, which wait no longer."""
         packets, numbers = self._chained(-2 - conn_of[flows])
         flow = packets["flow"] >> 1
-        stored: Words = np.unique(flow[packets["at"] >= STORED]).astype(np.int64)
+        stored: Words = distinct(flow[packets["at"] >= STORED]).astype(np.int64)
         here = np.flatnonzero(~np.isin(flow, stored))
         near = packets.take(here)
         self._forget(numbers[here], near)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.arrow import distinct
 from kdissect.arrays.growing import grown, read
 from kdissect.kafka.streams.repeats import remember_all
 from kdissect.kernels.structs import Bytes, Words, offsets
@@ -108,7 +109,7 @@ class Parked:
 
     def select_resting(self, flows: Words) -> Words:
         """The given flows whose connections rest, each once."""
-        found: Words = np.unique(flows[self.holds(flows)])
+        found: Words = distinct(flows[self.holds(flows)])
         return found
 
     def due(self, before: int, ended: bool = True) -> Words:
@@ -140,7 +141,7 @@ class Parked:
         control.connection_free = free[0] if len(free) else -1
         control.connections_left = len(free)
         lots = self._lot_of[flows]
-        for number in np.unique(lots).tolist():
+        for number in distinct(lots).tolist():
             lot = self._lots[number]
             mine = flows[lots == number]
             order = np.argsort(lot.flow, kind="stable")

@@ -17,7 +17,8 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.phrases import time_text
 from kdissect.analysis.grouping import Groups, group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, reals, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, distinct, encoded, ints, reals, times
+from kdissect.arrays.from_numpy import arrow_array
 
 LEAST = 10
 """Batches that were late, or given again: a few are a start, a pause or a move that other findings name."""
@@ -87,7 +88,7 @@ class _Deliveries:
 
     def only(self, column: str, rows: Int64s) -> str | None:
         """The value of a column in these rows, None where there are several."""
-        values = pc.unique(self.rows[column].cast(pa.string()).take(pa.array(rows)))
+        values = pc.unique(self.rows[column].cast(pa.string()).take(arrow_array(rows)))
         return values[0].as_py() if len(values) == 1 else None
 
 
@@ -151,7 +152,7 @@ def _find_first_fetches(deliveries: _Deliveries, took: npt.NDArray[np.float64]) 
 def _largest(rows: pa.Table, mine: Int64s, took: npt.NDArray[np.float64]) -> tuple[str | None, float]:
     """What deliveries waited for most, by their time, and its share of it. What passed before the request does not
     count; None where that is all."""
-    codes, values = encoded(rows["waited_for"].take(pa.array(mine)).combine_chunks())
+    codes, values = encoded(rows["waited_for"].take(arrow_array(mine)).combine_chunks())
     spent = np.bincount(codes + 1, weights=took[mine], minlength=len(values) + 1)[1:]
     ranked = [(spent[at], name) for at, name in enumerate(values) if name in WAITED and spent[at] > 0]
     if not ranked:
@@ -165,7 +166,7 @@ def _late_partitions(
 ) -> list[str]:
     """The partitions that were late, where others of the topic have as many deliveries and were not; else none."""
     partition = ints(rows, "partition")
-    slow = np.unique(partition[mine])
+    slow = distinct(partition[mine])
     others = np.setdiff1d(partition[all_of_it], slow)
     calm = [
         one for one in others.tolist()
@@ -247,7 +248,7 @@ def passed_over(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     jumps = _find_jumps(found, ev.get(tables, "connections"))
     made: list[ev.Finding] = []
     for one, places in list(jumps.items())[:MOST]:
-        reader, mine = found.reader(one), found.rows.filter(pa.array(found.groups.code == one))
+        reader, mine = found.reader(one), found.rows.filter(arrow_array(found.groups.code == one))
         moves, topic = _find_moves(groups, reader), reader.find_topic(every)
         never = [
             jump for jump in places
@@ -256,12 +257,12 @@ def passed_over(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         passed = np.zeros(len(topic), np.bool_)
         for jump in never:
             passed |= topic & jump.among(every)
-        others = every.filter(pa.array(passed))
+        others = every.filter(arrow_array(passed))
         of = group(others, ["group_id", "client_id"])
         if not len(of) or of.count().max() < LEAST:
             continue
         most = int(of.count().argmax())
-        witness = others.filter(pa.array(of.code == most))
+        witness = others.filter(arrow_array(of.code == most))
         other = reader._replace(**{name: of.keys[name][most].as_py() for name in of.keys.column_names})
         never = [jump for jump in never if jump.among(witness).any()]
         values = {
@@ -286,7 +287,7 @@ def _find_jumps(deliveries: _Deliveries, connections: pa.Table) -> dict[int, lis
     holed = ints(connections, "missing_bytes", 0) > 0
     of = pc.utf8_slice_codeunits(rows["fetch_exchange_id"].cast(pa.string()), 0, DIGITS)
     safe = pc.invert(
-        pc.is_in(of, connections["connection_id"].cast(pa.string()).combine_chunks().filter(pa.array(holed)))
+        pc.is_in(of, connections["connection_id"].cast(pa.string()).combine_chunks().filter(arrow_array(holed)))
     )
     judged = np.asarray(pc.and_(safe, pc.and_(pc.is_valid(rows["group_id"]), pc.is_valid(rows["isolation_level"]))))
     lane = encoded(of.combine_chunks())[0]
@@ -310,7 +311,7 @@ def _find_jumps(deliveries: _Deliveries, connections: pa.Table) -> dict[int, lis
 
 def _find_moves(groups: pa.Table, reader: Reader) -> Int64s:
     """When members of the reader's group may have got other partitions; microseconds."""
-    mine = groups.filter(pa.array(ev.equal(groups, "group_id", str(reader.group_id))))
+    mine = groups.filter(arrow_array(ev.equal(groups, "group_id", str(reader.group_id))))
     at, generation = times(mine, "at"), ints(mine, "generation")
     order = np.argsort(at, kind="stable")
     joins = np.asarray(pc.invert(pc.is_in(mine["event"].cast(pa.string()), pa.array(HEARTBEATS))))[order]
