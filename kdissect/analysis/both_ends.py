@@ -14,8 +14,8 @@ difference between the ways cannot be told from an offset: half the smallest sum
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -42,6 +42,8 @@ LEAST_SPAN_S = 5.0
 """A drift is looked for in no less: 50 ppm are a quarter of a millisecond by then, about what packets jitter."""
 SMALLEST = 0.05
 """Share of the exchanges, those with the smallest sums, by which the offset is found."""
+SOONEST = 0.05
+"""Share of the exchanges that may have taken less both ways than two interfaces at different places do."""
 SEGMENT = 1 << 20
 """Bytes of a stream that stand in one segment, at most, offloads included, and more."""
 ENDPOINTS = ("client_hi", "client_lo", "broker_hi", "broker_lo", "client_port", "broker_port")
@@ -71,6 +73,10 @@ class Seen:
     queued_from: Int64s
     client: Int64s
     """A hash of the request's client id, 0 for none."""
+
+    def take(self, rows: Int64s) -> Seen:
+        """Some of the rows."""
+        return Seen(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 class Place(NamedTuple):
@@ -102,26 +108,138 @@ class Ends:
         return len(self.id)
 
 
-class _Clocks(NamedTuple):
-    """How the clocks of two captures stand to each other."""
+class Crossings(NamedTuple):
+    """Exchanges that were measured between two sights, a row each; times in ns, each by its own capture's clock."""
+
+    near: Int64s
+    """Place of the sight that is nearer the client."""
+    far: Int64s
+    """Place of the other one."""
+    id: Ids
+    """Connection of the near sight."""
+    near_asked: Int64s
+    """The request's last byte at the near sight."""
+    far_asked: Int64s
+    back: Int64s
+    """How much later the near sight saw the response."""
+
+    @property
+    def outward(self) -> Int64s:
+        """How much later the far sight saw the request."""
+        return self.far_asked - self.near_asked
+
+    @property
+    def both_ways(self) -> Int64s:
+        """What both ways took together, free of clocks."""
+        took: Int64s = np.clip(self.outward + self.back, 0, None)
+        return took
+
+    def take(self, rows: Int64s) -> Crossings:
+        """Some of the rows."""
+        near, far, ids, *times = self
+        return Crossings(near[rows], far[rows], ids[rows], *(column[rows] for column in times))
+
+
+class Clock(NamedTuple):
+    """How the clocks of two places stand to each other."""
 
     first: int
-    """The capture that is nearer the client for most of their exchanges."""
+    """The place that is nearer the client for most of their exchanges."""
     second: int
-    rows: Int64s
-    """Which of the exchanges that were measured are theirs."""
-    begun: float
-    """ns: what the second shows more than the first, when the first of them began."""
-    drift: float
-    """ppm: how that changes."""
+    since: int
+    """ns: the first of the exchanges that were measured between them, by the clock of the lower place."""
+    height: float
+    """ns: what the higher place's clock shows more than the lower one's, by then."""
+    slope: float
+    """ns a second: how that changes."""
+    connections: int
+    exchanges: int
     least: float
     """ns: the least that both ways took together."""
+    up: float
+    """ns: median of the way to the second place."""
+    down: float
+    took: float
+    """ns: what both ways took together for all but SOONEST of the exchanges, at least."""
+
+    def upward(self, crossings: Crossings) -> Int64s:
+        """ns: what each request of these two places took to the far sight, clocks aligned."""
+        turned = crossings.near != min(self.first, self.second)
+        at = np.where(turned, crossings.far_asked, crossings.near_asked)
+        theta = self.height + self.slope * ((at - self.since) / 1e9)
+        up = crossings.outward + np.where(turned, theta, -theta).astype(np.int64)
+        return np.clip(up, 0, crossings.both_ways)
+
+
+class Matched(NamedTuple):
+    """What captures have in common, but for what takes clocks."""
+
+    ids: Ids
+    """As in `Sights`; `gone`, `hidden`, `keys`, `measure` and `others`, too."""
+    gone: Int64s
+    hidden: Flags
+    keys: Int64s
+    measure: Int64s
+    others: pa.ListArray
+    near: Int64s
+    """Rows of `Seen` that were measured, by `measure`."""
+    far: Int64s
+    """The rows of the other sights of these."""
+    crossings: Crossings
+    network: Int64s
+    queued: Int64s
+
+    def sights(self, clocks: Sequence[Clock], places: Sequence[Place], ways: pa.Table) -> Sights:
+        """With what the clocks say."""
+        up = upward(self.crossings, clocks)
+        down = np.where(up == NULL_TIME, NULL_TIME, self.crossings.both_ways - up)
+        return Sights(
+            self.ids, self.gone, self.hidden, self.keys, self.measure, self.network, self.queued, up, down,
+            offsets_table(clocks, places), ways, self.others,
+        )  # fmt: skip
 
 
 def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> Sights | None:
     """What rows of several captures have in common; None where that is nothing. `cluster_of`: gives a hash of each
     connection's ClusterId, 0 where it is not known; called where that matters."""
-    component = _components(seen, connections, cluster_of)
+    keys, rows = request_keys(seen)
+    conn = seen.conn[rows]
+    places = mixed(*connections.endpoints.T)[conn]
+    first, second, counts = meetings(keys, places, connections.place[conn], connections.id[conn], conn)
+    component = link(first, second, counts, connections, cluster_of)
+    found = match(seen, connections, component)
+    if found is None:
+        return None
+    clocks = measure_clocks(found.crossings)
+    return found.sights(clocks, connections.places, _ways(seen, connections, found, upward(found.crossings, clocks)))
+
+
+def request_keys(seen: Seen) -> tuple[Ids, Int64s]:
+    """What tells requests that were captured, a hash each, the same in every capture; and their rows."""
+    named = np.flatnonzero((seen.end >= 0) & ~seen.orphan)
+    return mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size, seen.client)[named], named
+
+
+def meetings(
+    keys: Ids, endpoints: Ids, place: Int64s, ids: Ids, conn: Int64s
+) -> tuple[Int64s, Int64s, npt.NDArray[np.intp]]:
+    """Two connections of different places that share requests, and how many, a row for each two.
+
+    By request: its key, a hash of its connection's 4-tuple, the place, the connection's id and whatever it is known by.
+    """
+    met = []
+    for one in (keys, mixed(keys.view(np.int64), endpoints.view(np.int64))):  # behind NAT addresses differ
+        order = np.lexsort((ids, place, one))
+        mine, code, at = conn[order], one[order], place[order]
+        same = (code[1:] == code[:-1]) & (at[1:] != at[:-1])
+        met.append(np.unique(np.stack([mine[:-1][same], mine[1:][same]]), axis=1, return_counts=True))
+    first, second = np.concatenate([pairs for pairs, _ in met], axis=1)
+    return first, second, np.concatenate([count for _, count in met])
+
+
+def match(seen: Seen, connections: Ends, component: Int64s) -> Matched | None:
+    """What rows of connections that are the same one have in common; None where that is nothing. `component`: as `link`
+    gives it. Of the connections `endpoints` and `isn` are not read."""
     rows = np.flatnonzero(component[seen.conn] >= 0)
     group = _groups(seen, rows, component)
     rows, group = rows[group >= 0], group[group >= 0]
@@ -132,42 +250,29 @@ def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> S
     )
     rank = _nearness(seen.conn[rows], group, between, connections)[seen.conn[rows]]
     kept = _first_of(group, (rank, between < 0))
-    far = _first_of(group, (-rank, between < 0))
-    both = (between[kept] >= 0) & (between[far] >= 0) & (seen.conn[rows[kept]] != seen.conn[rows[far]])
-    gone = np.ones(len(rows), np.bool_)
-    gone[kept] = False
-    others = _other_places(connections, component, np.unique(seen.conn[rows]))
-    return _put_together(seen, connections, rows, gone, kept[both], far[both], between, others)
+    last = _first_of(group, (-rank, between < 0))
+    both = (between[kept] >= 0) & (between[last] >= 0) & (seen.conn[rows[kept]] != seen.conn[rows[last]])
+    removed = np.ones(len(rows), np.bool_)
+    removed[kept] = False
+    near_places, far_places = kept[both], last[both]
+    near, far = rows[near_places], rows[far_places]
 
-
-def _put_together(
-    seen: Seen,
-    connections: Ends,
-    rows: Int64s,
-    removed: Flags,
-    near_places: Int64s,
-    far: Int64s,
-    between: Int64s,
-    other_places: pa.ListArray,
-) -> Sights:
-    """`near_places` and `far`: places in `rows` of the two sights of the exchanges that are measured."""
-    near, other = rows[near_places], rows[far]
-    behind = np.minimum(np.maximum(seen.network[other], 0), between[far])
-    crossed = np.clip(between[near_places] - between[far], 0, None)
+    behind = np.minimum(np.maximum(seen.network[far], 0), between[far_places])
     queued = np.where(
-        seen.queued_from[other] != NULL_TIME,
-        np.clip(seen.queued_from[other] - seen.asked[other] - behind, 0, between[far] - behind), 0,
+        seen.queued_from[far] != NULL_TIME,
+        np.clip(seen.queued_from[far] - seen.asked[far] - behind, 0, between[far_places] - behind), 0,
     )  # fmt: skip
-    up, clocks = _ways(seen, connections, near, other)
-    known = up != NULL_TIME
-    up = np.where(known, np.clip(up, 0, crossed), NULL_TIME)
-    down = np.where(known, crossed - up, NULL_TIME)
+    crossings = Crossings(
+        connections.place[seen.conn[near]].astype(np.int64), connections.place[seen.conn[far]].astype(np.int64),
+        connections.id[seen.conn[near]], seen.asked[near], seen.asked[far], seen.answered[near] - seen.answered[far],
+    )  # fmt: skip
 
-    ids = np.unique(connections.id[np.unique(seen.conn[rows])])
+    members = np.unique(seen.conn[rows])
+    ids = np.unique(connections.id[members])
     place = np.searchsorted(ids, connections.id[seen.conn])
     place = np.minimum(place, len(ids) - 1)
     mine = ids[place] == connections.id[seen.conn]
-    told = np.bincount(place[rows[removed]], minlength=len(ids))
+    gone = np.bincount(place[rows[removed]], minlength=len(ids))
     in_all = np.bincount(place[mine], minlength=len(ids))
     measure = np.full(len(rows), len(rows), np.int64)
     measure[near_places] = np.arange(len(near_places))
@@ -175,19 +280,25 @@ def _put_together(
     of_use = measure < len(rows)
     keys = keys_of(place[rows], seen.n[rows], seen.orphan[rows])[of_use]
     order = np.argsort(keys)
+    return Matched(
+        ids, gone, gone == in_all, keys[order], measure[of_use][order],
+        _other_places(connections, component, members), near, far, crossings, crossings.both_ways + behind, queued,
+    )  # fmt: skip
+
+
+def _ways(seen: Seen, connections: Ends, found: Matched, up: Int64s) -> pa.Table:
+    """Rows of WAYS."""
     names = _names(connections)[connections.place]
-    ways = pa.Table.from_arrays(
+    both = (found.near, found.far)
+    unknown = up == NULL_TIME
+    return pa.Table.from_arrays(
         [
-            *(pa.array(names[seen.conn[one]], TEXT) for one in (near, other)),
-            *(exchange_ids(connections.id[seen.conn[one]], seen.n[one], seen.orphan[one]) for one in (near, other)),
-            *(pa.array(one / 1e6, MS, mask=~known) for one in (up, down)),
+            *(pa.array(names[seen.conn[one]], TEXT) for one in both),
+            *(exchange_ids(connections.id[seen.conn[one]], seen.n[one], seen.orphan[one]) for one in both),
+            *(pa.array(one / 1e6, MS, mask=unknown) for one in (up, found.crossings.both_ways - up)),
         ],
         schema=WAYS,
     )
-    return Sights(
-        ids, told, told == in_all, keys[order], measure[of_use][order], crossed + behind, queued, up, down,
-        _offsets_table(clocks, connections, seen.conn[near], up, down), ways, other_places,
-    )  # fmt: skip
 
 
 def _names(connections: Ends) -> npt.NDArray[np.object_]:
@@ -226,19 +337,11 @@ def _other_places(connections: Ends, component: Int64s, members: Int64s) -> pa.L
     return pa.ListArray.from_arrays(offsets, places, type=PLACES)
 
 
-def _components(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> Int64s:
-    """By connection, the smallest row of those that are the same connection; -1 for those that are by themselves."""
-    named = np.flatnonzero((seen.end >= 0) & ~seen.orphan)
-    key = mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size, seen.client)[named]
-    place = mixed(*connections.endpoints.T)[seen.conn[named]]
-    met = []
-    for one in (key, mixed(key.view(np.int64), place.view(np.int64))):  # behind NAT addresses differ
-        order = np.lexsort((connections.place[seen.conn[named]], one))
-        conn, code = seen.conn[named][order], one[order]
-        same = (code[1:] == code[:-1]) & (connections.place[conn[1:]] != connections.place[conn[:-1]])
-        met.append(np.unique(np.stack([conn[:-1][same], conn[1:][same]]), axis=1, return_counts=True))
-    first, second = np.concatenate([pairs for pairs, _ in met], axis=1)
-    counts = np.concatenate([count for _, count in met])
+def link(
+    first: Int64s, second: Int64s, counts: npt.NDArray[np.intp], connections: Ends, cluster_of: Callable[[], Int64s]
+) -> Int64s:
+    """By connection, the smallest row of those that are the same connection; -1 for those that are by themselves.
+    `first`, `second`, `counts`: two rows of connections that share so many requests (`meetings`)."""
     alike = (connections.endpoints[first] == connections.endpoints[second]).all(axis=1)
     isn = connections.isn
     began = (isn[first] >= 0).all(axis=1) & (isn[first] == isn[second]).all(axis=1)
@@ -337,39 +440,54 @@ def _first_of(group: Int64s, keys: tuple[Int64s | Flags, ...]) -> Int64s:
     return first
 
 
-def _ways(seen: Seen, connections: Ends, near: Int64s, far: Int64s) -> tuple[Int64s, list[_Clocks]]:
-    """What each request took from the near sight to the far one, ns, and the clocks of each two captures."""
-    of, to = (connections.place[seen.conn[one]].astype(np.int64) for one in (near, far))
-    low, high = np.minimum(of, to), np.maximum(of, to)
-    up = np.full(len(near), NULL_TIME, np.int64)
+def measure_clocks(crossings: Crossings) -> list[Clock]:
+    """The clocks of each two places between which LEAST exchanges were measured."""
+    low, high = np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far)
     found = []
     for one, other in np.unique(np.stack([low, high]), axis=1).T.tolist():
         rows = np.flatnonzero((low == one) & (high == other))
-        if one == other or len(rows) < LEAST:
-            continue
-        asked = seen.asked[far[rows]] - seen.asked[near[rows]]
-        answered = seen.answered[near[rows]] - seen.answered[far[rows]]
-        turned = of[rows] != one
-        at = np.where(turned, seen.asked[far[rows]], seen.asked[near[rows]])
-        theta, drift = _theta(at, np.where(turned, answered, asked), np.where(turned, asked, answered))
-        up[rows] = asked + np.where(turned, theta, -theta).astype(np.int64)
-        nearer = (other, one) if 2 * int(turned.sum()) > len(rows) else (one, other)
-        sign = 1 if nearer[0] == one else -1
-        begun = sign * float(theta[np.argmin(at)])
-        found.append(_Clocks(*nearer, rows, begun, sign * drift, float((asked + answered).min())))
-    return up, found
+        if one != other and len(rows) >= LEAST:
+            found.append(_clock(one, other, crossings.take(rows)))
+    return found
 
 
-def _theta(at: Int64s, outward: Int64s, back: Int64s) -> tuple[Reals, float]:
-    """What the second clock shows more than the first at each exchange, ns, and how that changes, ppm: messages from
-    the first capture were seen `outward` later by the second, those the other way `back` later by the first."""
+def _clock(one: int, other: int, crossings: Crossings) -> Clock:
+    """The clocks of two places, the lower one first, out of all that was measured between them."""
+    turned = crossings.near != one
+    at = np.where(turned, crossings.far_asked, crossings.near_asked)
+    outward, back = (np.where(turned, *pair) for pair in (
+        (crossings.back, crossings.outward), (crossings.outward, crossings.back),
+    ))  # fmt: skip
+    height, slope = _line(at, outward, back)
+    nearer = (other, one) if 2 * int(turned.sum()) > len(at) else (one, other)
+    connections, took = len(np.unique(crossings.id)), crossings.both_ways
+    clock = Clock(*nearer, int(at.min()), height, slope, connections, len(at), float((outward + back).min()), 0, 0, 0)
+    up = clock.upward(crossings)
+    return clock._replace(
+        up=float(np.median(up)), down=float(np.median(took - up)), took=float(np.quantile(took, SOONEST))
+    )
+
+
+def upward(crossings: Crossings, clocks: Sequence[Clock]) -> Int64s:
+    """ns: what each request took to the far sight, clocks aligned; NULL_TIME where these are not known."""
+    up = np.full(len(crossings.near), NULL_TIME, np.int64)
+    low, high = np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far)
+    for one in clocks:
+        rows = np.flatnonzero((low == min(one.first, one.second)) & (high == max(one.first, one.second)))
+        up[rows] = one.upward(crossings.take(rows))
+    return up
+
+
+def _line(at: Int64s, outward: Int64s, back: Int64s) -> tuple[float, float]:
+    """What the second clock shows more than the first: at the first instant, ns, and how that changes, ns a second.
+    Messages from the first capture were seen `outward` later by the second, those the other way `back` later by the
+    first."""
     seconds = (at - at.min()) / 1e9
     slopes = [_slope(seconds, outward.astype(np.float64)), _slope(seconds, -back.astype(np.float64), least=False)]
     slope = min(slopes, key=lambda one: one[1])[0]
     sums = outward + back
     kept = sums <= np.quantile(sums, SMALLEST)
-    height = float(np.median((outward - back)[kept] / 2 - slope * seconds[kept]))
-    return height + slope * seconds, slope / 1e3
+    return float(np.median((outward - back)[kept] / 2 - slope * seconds[kept])), slope
 
 
 def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
@@ -379,7 +497,7 @@ def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
     if span < LEAST_SPAN_S:
         return 0.0, 0.0
     stretch = np.minimum((at / span * STRETCHES).astype(np.int64), STRETCHES - 1)
-    order = np.lexsort((values if least else -values, stretch))
+    order = np.lexsort((at, values if least else -values, stretch))
     place = order[np.unique(stretch[order], return_index=True)[1]]
     x, y = at[place], values[place]
     i, j = np.triu_indices(len(x), 1)
@@ -390,17 +508,18 @@ def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
     return slope, float(np.mean(np.abs(rest - np.median(rest))))
 
 
-def _offsets_table(measured: list[_Clocks], connections: Ends, conn: Int64s, up: Int64s, down: Int64s) -> pa.Table:
-    """The table `clock_offsets`; `conn`, `up` and `down` of all exchanges that were measured."""
-    made = [
-        (
-            *(connections.places[place].name for place in (one.first, one.second)), len(np.unique(conn[one.rows])),
-            len(one.rows), -one.begun / 1e6, -one.drift, max(one.least, 0.0) / 2e6,
-            float(np.median(up[one.rows])) / 1e6, float(np.median(down[one.rows])) / 1e6,
-            f"{connections.places[one.first].capture}{SEPARATOR}",
-        )
-        for one in measured
-    ]  # fmt: skip
+def offsets_table(clocks: Sequence[Clock], places: Sequence[Place]) -> pa.Table:
+    """The table `clock_offsets`."""
+    made = []
+    for one in clocks:
+        sign = 1 if one.first < one.second else -1
+        made.append(
+            (
+                *(places[place].name for place in (one.first, one.second)), one.connections, one.exchanges,
+                -sign * one.height / 1e6, -(sign * (one.slope / 1e3)), max(one.least, 0.0) / 2e6, one.up / 1e6,
+                one.down / 1e6, f"{places[one.first].capture}{SEPARATOR}",
+            )
+        )  # fmt: skip
     return pa.Table.from_pylist([dict(zip(OFFSETS, row, strict=True)) for row in made], SCHEMAS["clock_offsets"])
 
 

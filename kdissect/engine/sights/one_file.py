@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from kdissect.analysis.both_ends import LEAST, Ends, Place
+from kdissect.analysis.both_ends import LEAST, SOONEST, Ends, Place
 from kdissect.capture import Block, CaptureSet
 from kdissect.capture.pcap import LINK, NUMBER
 from kdissect.engine.readahead import read
@@ -30,8 +30,6 @@ from kdissect.tables.sights import Sights
 Words = npt.NDArray[np.int64]
 APART_MS = 0.05
 """What both ways take together between two places, at least."""
-NEARLY = 0.05
-"""Share of the exchanges for which it may be less."""
 MOST = 8
 """Interfaces that are held against each other."""
 
@@ -55,7 +53,7 @@ def sights_of_interfaces(capture: CaptureSet, settings: Settings) -> tuple[Sight
     if found is None or found.ways.num_rows < LEAST:
         return None
     took = pc.add(found.ways["network_up_ms"], found.ways["network_down_ms"]).drop_null().to_numpy()
-    if len(took) < LEAST or np.quantile(took, NEARLY) < APART_MS:
+    if len(took) < LEAST or np.quantile(took, SOONEST) < APART_MS:
         return None
     left = {view: _flows(ends, found) for view, (_, ends) in zip(both, parts, strict=True)}
     return found, Views(left)
