@@ -27,7 +27,7 @@ from kdissect.kafka.completed import NULL_TIME
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import MS, PLACES, TEXT
 from kdissect.tables.identity import SEPARATOR, connection_ids, exchange_ids
-from kdissect.tables.sights import GONE, OFFSETS, Flags, Ids, Int64s, Sights, keys_of
+from kdissect.tables.sights import CONNECTION, GONE, OFFSETS, Copies, Flags, Ids, Int64s, Sights, keys_of
 
 WAYS = pa.schema([("first", TEXT), ("second", TEXT), ("first_exchange_id", TEXT), ("second_exchange_id", TEXT),
                   ("network_up_ms", MS), ("network_down_ms", MS)])  # fmt: skip
@@ -171,32 +171,66 @@ class Clock(NamedTuple):
         return np.clip(up, 0, crossings.both_ways)
 
 
-class Matched(NamedTuple):
-    """What captures have in common, but for what takes clocks."""
+class Held(NamedTuple):
+    """Connections that several captures have, a row each."""
 
-    ids: Ids
-    """As in `Sights`; `gone`, `hidden`, `keys`, `measure` and `others`, too."""
+    id: Ids
+    place: Int64s
     gone: Int64s
+    """How many of its exchanges are not kept."""
     hidden: Flags
-    keys: Int64s
-    measure: Int64s
-    others: pa.ListArray
-    near: Int64s
-    """Rows of `Seen` that were measured, by `measure`."""
-    far: Int64s
-    """The rows of the other sights of these."""
+    """Whether none of them is kept."""
+
+
+class Others(NamedTuple):
+    """Connections that are the same one, a row for each two that are of two places."""
+
+    id: Ids
+    place: Int64s
+    """Of the other one."""
+    other: Ids
+
+
+class Removed(NamedTuple):
+    """Exchanges that are not kept."""
+
+    id: Ids
+    key: Int64s
+    """As `keys_of`, without the connection's place."""
+
+
+class Measured(NamedTuple):
+    """Exchanges that are kept and were measured."""
+
+    key: Int64s
+    """As of `Removed`; their connections are those of `crossings`."""
     crossings: Crossings
     network: Int64s
     queued: Int64s
 
-    def sights(self, clocks: Sequence[Clock], places: Sequence[Place], ways: pa.Table) -> Sights:
+
+class Matched(NamedTuple):
+    """What captures have in common, but for what takes clocks."""
+
+    held: Held
+    others: Others
+    removed: Removed
+    measured: Measured
+
+    def sights(self, clocks: Sequence[Clock], places: Sequence[Place], ways: pa.Table | None = None) -> Sights:
         """With what the clocks say."""
-        up = upward(self.crossings, clocks)
-        down = np.where(up == NULL_TIME, NULL_TIME, self.crossings.both_ways - up)
-        return Sights(
-            self.ids, self.gone, self.hidden, self.keys, self.measure, self.network, self.queued, up, down,
-            offsets_table(clocks, places), ways, self.others,
-        )  # fmt: skip
+        crossings, measured = self.measured.crossings, self.measured
+        by_id = np.argsort(self.held.id)
+        ids, gone, hidden = self.held.id[by_id], self.held.gone[by_id], self.held.hidden[by_id]
+        place = np.searchsorted(ids, np.concatenate([self.removed.id, crossings.id]))
+        keys = place << CONNECTION | np.concatenate([self.removed.key, measured.key])
+        measure = np.append(np.full(len(self.removed.id), GONE), np.arange(len(measured.key)))
+        order = np.argsort(keys)
+        up = upward(crossings, clocks)
+        down = np.where(up == NULL_TIME, NULL_TIME, crossings.both_ways - up)
+        copies = Copies(ids, gone, hidden, keys[order], measure[order], measured.network, measured.queued, up, down)
+        others = _other_places(ids, self.others, places)
+        return Sights(copies, offsets_table(clocks, places), WAYS.empty_table() if ways is None else ways, others)
 
 
 def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> Sights | None:
@@ -210,8 +244,9 @@ def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> S
     found = match(seen, connections, component)
     if found is None:
         return None
-    clocks = measure_clocks(found.crossings)
-    return found.sights(clocks, connections.places, _ways(seen, connections, found, upward(found.crossings, clocks)))
+    matched, near, far = found
+    clocks = measure_clocks(matched.measured.crossings)
+    return matched.sights(clocks, connections.places, _ways(seen, connections, near, far, clocks))
 
 
 def request_keys(seen: Seen) -> tuple[Ids, Int64s]:
@@ -237,9 +272,10 @@ def meetings(
     return first, second, np.concatenate([count for _, count in met])
 
 
-def match(seen: Seen, connections: Ends, component: Int64s) -> Matched | None:
-    """What rows of connections that are the same one have in common; None where that is nothing. `component`: as `link`
-    gives it. Of the connections `endpoints` and `isn` are not read."""
+def match(seen: Seen, connections: Ends, component: Int64s) -> tuple[Matched, Int64s, Int64s] | None:
+    """What rows of connections that are the same one have in common, and of those that were measured the rows of the
+    near and of the far sight; None where that is nothing. `component`: as `link` gives it. Of the connections
+    `endpoints` and `isn` are not read."""
     rows = np.flatnonzero(component[seen.conn] >= 0)
     group = _groups(seen, rows, component)
     rows, group = rows[group >= 0], group[group >= 0]
@@ -252,50 +288,48 @@ def match(seen: Seen, connections: Ends, component: Int64s) -> Matched | None:
     kept = _first_of(group, (rank, between < 0))
     last = _first_of(group, (-rank, between < 0))
     both = (between[kept] >= 0) & (between[last] >= 0) & (seen.conn[rows[kept]] != seen.conn[rows[last]])
-    removed = np.ones(len(rows), np.bool_)
-    removed[kept] = False
-    near_places, far_places = kept[both], last[both]
-    near, far = rows[near_places], rows[far_places]
+    removed = np.delete(rows, kept)
+    near, far, there = rows[kept[both]], rows[last[both]], between[last[both]]
 
-    behind = np.minimum(np.maximum(seen.network[far], 0), between[far_places])
+    behind = np.minimum(np.maximum(seen.network[far], 0), there)
     queued = np.where(
         seen.queued_from[far] != NULL_TIME,
-        np.clip(seen.queued_from[far] - seen.asked[far] - behind, 0, between[far_places] - behind), 0,
+        np.clip(seen.queued_from[far] - seen.asked[far] - behind, 0, there - behind), 0,
     )  # fmt: skip
-    crossings = Crossings(
-        connections.place[seen.conn[near]].astype(np.int64), connections.place[seen.conn[far]].astype(np.int64),
-        connections.id[seen.conn[near]], seen.asked[near], seen.asked[far], seen.answered[near] - seen.answered[far],
-    )  # fmt: skip
-
+    crossings = _crossings(seen, connections, near, far)
+    keys = keys_of(np.zeros(len(seen.n), np.int64), seen.n, seen.orphan)
     members = np.unique(seen.conn[rows])
-    ids = np.unique(connections.id[members])
-    place = np.searchsorted(ids, connections.id[seen.conn])
-    place = np.minimum(place, len(ids) - 1)
-    mine = ids[place] == connections.id[seen.conn]
-    gone = np.bincount(place[rows[removed]], minlength=len(ids))
-    in_all = np.bincount(place[mine], minlength=len(ids))
-    measure = np.full(len(rows), len(rows), np.int64)
-    measure[near_places] = np.arange(len(near_places))
-    measure[removed] = GONE
-    of_use = measure < len(rows)
-    keys = keys_of(place[rows], seen.n[rows], seen.orphan[rows])[of_use]
-    order = np.argsort(keys)
-    return Matched(
-        ids, gone, gone == in_all, keys[order], measure[of_use][order],
-        _other_places(connections, component, members), near, far, crossings, crossings.both_ways + behind, queued,
-    )  # fmt: skip
+    ids, first, by_id = np.unique(connections.id, return_index=True, return_inverse=True)
+    own = np.unique(by_id[members])
+    gone, in_all = (np.bincount(by_id[seen.conn[some]], minlength=len(ids))[own] for some in (removed, slice(None)))
+    matched = Matched(
+        Held(ids[own], connections.place[first[own]], gone, gone == in_all),
+        _others(connections, component, members),
+        Removed(connections.id[seen.conn[removed]], keys[removed]),
+        Measured(keys[near], crossings, crossings.both_ways + behind, queued),
+    )
+    return matched, near, far
 
 
-def _ways(seen: Seen, connections: Ends, found: Matched, up: Int64s) -> pa.Table:
-    """Rows of WAYS."""
+def _crossings(seen: Seen, connections: Ends, near: Int64s, far: Int64s) -> Crossings:
+    """What was measured between these rows."""
+    of, to = seen.conn[near], seen.conn[far]
+    back = seen.answered[near] - seen.answered[far]
+    return Crossings(
+        connections.place[of], connections.place[to], connections.id[of], seen.asked[near], seen.asked[far], back
+    )
+
+
+def _ways(seen: Seen, connections: Ends, near: Int64s, far: Int64s, clocks: Sequence[Clock]) -> pa.Table:
+    """Rows of WAYS for these rows."""
     names = _names(connections)[connections.place]
-    both = (found.near, found.far)
-    unknown = up == NULL_TIME
+    crossings = _crossings(seen, connections, near, far)
+    up = upward(crossings, clocks)
     return pa.Table.from_arrays(
         [
-            *(pa.array(names[seen.conn[one]], TEXT) for one in both),
-            *(exchange_ids(connections.id[seen.conn[one]], seen.n[one], seen.orphan[one]) for one in both),
-            *(pa.array(one / 1e6, MS, mask=unknown) for one in (up, found.crossings.both_ways - up)),
+            *(pa.array(names[seen.conn[one]], TEXT) for one in (near, far)),
+            *(exchange_ids(connections.id[seen.conn[one]], seen.n[one], seen.orphan[one]) for one in (near, far)),
+            *(pa.array(one / 1e6, MS, mask=up == NULL_TIME) for one in (up, crossings.both_ways - up)),
         ],
         schema=WAYS,
     )
@@ -306,9 +340,9 @@ def _names(connections: Ends) -> npt.NDArray[np.object_]:
     return np.array([place.name for place in connections.places], object)
 
 
-def _other_places(connections: Ends, component: Int64s, members: Int64s) -> pa.ListArray:
-    """For each of these connections, by their ids, the other places that hold it; behind them an empty list.
-    `component`: by connection, the same number where they are the same one."""
+def _others(connections: Ends, component: Int64s, members: Int64s) -> Others:
+    """Which of these connections are the same one, at two places. `component`: by connection, the same number where
+    they are."""
     members = members[np.argsort(component[members], kind="stable")]
     _, group, sizes = np.unique(component[members], return_inverse=True, return_counts=True)
     begin, size = (np.cumsum(sizes) - sizes)[group], sizes[group]
@@ -322,19 +356,24 @@ def _other_places(connections: Ends, component: Int64s, members: Int64s) -> pa.L
     of, held = (members[np.concatenate(parts)] for parts in (owner, other))
     apart = connections.place[of] != connections.place[held]
     of, held = of[apart], held[apart]
+    return Others(connections.id[of], connections.place[held], connections.id[held])
+
+
+def _other_places(ids: Ids, others: Others, places: Sequence[Place]) -> pa.ListArray:
+    """For each of these connections, by their ids, the other places that hold it; behind them an empty list."""
     # By names: in which order captures were given is nothing to whoever compares rows.
-    names = [(place.capture, place.interface or "") for place in connections.places]
+    names = [(place.capture, place.interface or "") for place in places]
     rank = np.argsort(np.array(sorted(range(len(names)), key=names.__getitem__), np.int64))
-    order = np.lexsort((connections.id[held], rank[connections.place[held]], connections.id[of]))
-    ids, of, held = np.unique(connections.id[members]), connections.id[of][order], held[order]
+    order = np.lexsort((others.other, rank[others.place], others.id))
     captures, interfaces = (
-        pa.array([getattr(place, name) for place in connections.places], TEXT).take(pa.array(connections.place[held]))
+        pa.array([getattr(place, name) for place in places], TEXT).take(pa.array(others.place[order]))
         for name in Place._fields
     )
+    of = others.id[order]
     offsets = np.append(np.searchsorted(of, ids), [len(of), len(of)]).astype(np.int32)
-    ids_there = connection_ids(connections.id[held])
-    places = pa.StructArray.from_arrays([captures, interfaces, ids_there], fields=list(PLACES.value_type))
-    return pa.ListArray.from_arrays(offsets, places, type=PLACES)
+    ids_there = connection_ids(others.other[order])
+    structs = pa.StructArray.from_arrays([captures, interfaces, ids_there], fields=list(PLACES.value_type))
+    return pa.ListArray.from_arrays(offsets, structs, type=PLACES)
 
 
 def link(

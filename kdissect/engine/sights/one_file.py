@@ -61,8 +61,8 @@ def sights_of_interfaces(capture: CaptureSet, settings: Settings) -> tuple[Sight
 
 def _flows(ends: Ends, sights: Sights) -> Hashes:
     """The flows of connections without a kept exchange."""
-    place = np.minimum(np.searchsorted(sights.ids, ends.id), len(sights.ids) - 1)
-    gone = (sights.ids[place] == ends.id) & sights.hidden[place]
+    copies = sights.copies
+    gone = np.isin(ends.id, copies.ids[copies.hidden])
     client, broker = (ends.endpoints[gone][:, columns].view(np.uint64) for columns in ([0, 1, 4], [2, 3, 5]))
     order = np.zeros(len(client), np.int64)
     for column in (2, 1, 0):
