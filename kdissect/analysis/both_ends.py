@@ -147,9 +147,9 @@ class Clock(NamedTuple):
     """The place that is nearer the client for most of their exchanges."""
     second: int
     since: int
-    """ns: the first of the exchanges that were measured between them, by the clock of the lower place."""
+    """ns: the first of the exchanges that were measured between them, by the first place's clock."""
     height: float
-    """ns: what the higher place's clock shows more than the lower one's, by then."""
+    """ns: what the second place's clock shows more than the first one's, by then."""
     slope: float
     """ns a second: how that changes."""
     connections: int
@@ -164,7 +164,7 @@ class Clock(NamedTuple):
 
     def upward(self, crossings: Crossings) -> Int64s:
         """ns: what each request of these two places took to the far sight, clocks aligned."""
-        turned = crossings.near != min(self.first, self.second)
+        turned = crossings.near != self.first
         at = np.where(turned, crossings.far_asked, crossings.near_asked)
         theta = self.height + self.slope * ((at - self.since) / 1e9)
         up = crossings.outward + np.where(turned, theta, -theta).astype(np.int64)
@@ -239,13 +239,14 @@ def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> S
     keys, rows = request_keys(seen)
     conn = seen.conn[rows]
     places = mixed(*connections.endpoints.T)[conn]
-    first, second, counts = meetings(keys, places, connections.place[conn], connections.id[conn], conn)
+    place = ranks(connections.places)[connections.place[conn]]
+    first, second, counts = meetings(keys, places, place, connections.id[conn], conn)
     component = link(first, second, counts, connections, cluster_of)
     found = match(seen, connections, component)
     if found is None:
         return None
     matched, near, far = found
-    clocks = measure_clocks(matched.measured.crossings)
+    clocks = measure_clocks(matched.measured.crossings, connections.places)
     return matched.sights(clocks, connections.places, _ways(seen, connections, near, far, clocks))
 
 
@@ -260,7 +261,8 @@ def meetings(
 ) -> tuple[Int64s, Int64s, npt.NDArray[np.intp]]:
     """Two connections of different places that share requests, and how many, a row for each two.
 
-    By request: its key, a hash of its connection's 4-tuple, the place, the connection's id and whatever it is known by.
+    By request: its key, a hash of its connection's 4-tuple, the rank of its place, the connection's id and whatever it
+    is known by.
     """
     met = []
     for one in (keys, mixed(keys.view(np.int64), endpoints.view(np.int64))):  # behind NAT addresses differ
@@ -361,10 +363,7 @@ def _others(connections: Ends, component: Int64s, members: Int64s) -> Others:
 
 def _other_places(ids: Ids, others: Others, places: Sequence[Place]) -> pa.ListArray:
     """For each of these connections, by their ids, the other places that hold it; behind them an empty list."""
-    # By names: in which order captures were given is nothing to whoever compares rows.
-    names = [(place.capture, place.interface or "") for place in places]
-    rank = np.argsort(np.array(sorted(range(len(names)), key=names.__getitem__), np.int64))
-    order = np.lexsort((others.other, rank[others.place], others.id))
+    order = np.lexsort((others.other, ranks(places)[others.place], others.id))
     captures, interfaces = (
         pa.array([getattr(place, name) for place in places], TEXT).take(pa.array(others.place[order]))
         for name in Place._fields
@@ -479,28 +478,37 @@ def _first_of(group: Int64s, keys: tuple[Int64s | Flags, ...]) -> Int64s:
     return first
 
 
-def measure_clocks(crossings: Crossings) -> list[Clock]:
+def measure_clocks(crossings: Crossings, places: Sequence[Place]) -> list[Clock]:
     """The clocks of each two places between which LEAST exchanges were measured."""
     low, high = np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far)
+    rank = ranks(places)
     found = []
-    for one, other in np.unique(np.stack([low, high]), axis=1).T.tolist():
-        rows = np.flatnonzero((low == one) & (high == other))
-        if one != other and len(rows) >= LEAST:
-            found.append(_clock(one, other, crossings.take(rows)))
+    for both in np.unique(np.stack([low, high]), axis=1).T.tolist():
+        rows = np.flatnonzero((low == both[0]) & (high == both[1]))
+        if both[0] != both[1] and len(rows) >= LEAST:
+            one, other = sorted(both, key=rank.__getitem__)
+            turned = 2 * np.count_nonzero(crossings.near[rows] != one) > len(rows)
+            found.append(_clock(*((other, one) if turned else (one, other)), crossings.take(rows)))
     return found
 
 
-def _clock(one: int, other: int, crossings: Crossings) -> Clock:
-    """The clocks of two places, the lower one first, out of all that was measured between them."""
-    turned = crossings.near != one
+def ranks(places: Sequence[Place]) -> Int64s:
+    """By place, where it stands among their names: the order in which captures were given changes no row."""
+    names = [(place.capture, place.interface or "") for place in places]
+    return np.argsort(np.array(sorted(range(len(names)), key=names.__getitem__), np.int64))
+
+
+def _clock(first: int, second: int, crossings: Crossings) -> Clock:
+    """The clocks of two places, out of all that was measured between them."""
+    turned = crossings.near != first
     at = np.where(turned, crossings.far_asked, crossings.near_asked)
     outward, back = (np.where(turned, *pair) for pair in (
         (crossings.back, crossings.outward), (crossings.outward, crossings.back),
     ))  # fmt: skip
     height, slope = _line(at, outward, back)
-    nearer = (other, one) if 2 * int(turned.sum()) > len(at) else (one, other)
     connections, took = len(np.unique(crossings.id)), crossings.both_ways
-    clock = Clock(*nearer, int(at.min()), height, slope, connections, len(at), float((outward + back).min()), 0, 0, 0)
+    least = float((outward + back).min())
+    clock = Clock(first, second, int(at.min()), height, slope, connections, len(at), least, 0, 0, 0)
     up = clock.upward(crossings)
     return clock._replace(
         up=float(np.median(up)), down=float(np.median(took - up)), took=float(np.quantile(took, SOONEST))
@@ -549,16 +557,14 @@ def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
 
 def offsets_table(clocks: Sequence[Clock], places: Sequence[Place]) -> pa.Table:
     """The table `clock_offsets`."""
-    made = []
-    for one in clocks:
-        sign = 1 if one.first < one.second else -1
-        made.append(
-            (
-                *(places[place].name for place in (one.first, one.second)), one.connections, one.exchanges,
-                -sign * one.height / 1e6, -(sign * (one.slope / 1e3)), max(one.least, 0.0) / 2e6, one.up / 1e6,
-                one.down / 1e6, f"{places[one.first].capture}{SEPARATOR}",
-            )
-        )  # fmt: skip
+    made = [
+        (
+            *(places[place].name for place in (one.first, one.second)), one.connections, one.exchanges,
+            -one.height / 1e6, -one.slope / 1e3, max(one.least, 0.0) / 2e6, one.up / 1e6, one.down / 1e6,
+            f"{places[one.first].capture}{SEPARATOR}",
+        )
+        for one in clocks
+    ]  # fmt: skip
     return pa.Table.from_pylist([dict(zip(OFFSETS, row, strict=True)) for row in made], SCHEMAS["clock_offsets"])
 
 

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.kafka.completed import NETWORK_KINDS, NULL_TIME, Completed, Connections
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import PLACES
 from kdissect.tables.selection import only
 
 Int64s = npt.NDArray[np.int64]
@@ -139,3 +141,15 @@ class Sights(NamedTuple):
         own = self.copies.ids
         place = np.minimum(np.searchsorted(own, ids), len(own) - 1)
         return self.others.take(pa.array(np.where(own[place] == ids, place, len(own))))
+
+
+def sights_of_part(copies: Copies) -> Sights:
+    """What captures have in common of some exchanges, whose clocks and connections are told elsewhere."""
+    nothing = pa.array([[]] * (len(copies.ids) + 1), PLACES)
+    return Sights(copies, SCHEMAS["clock_offsets"].empty_table(), pa.table({}), nothing)
+
+
+def hidden_connections(ids: Ids) -> Sights:
+    """Where nothing is told of exchanges any more: that none of these connections, ascending, is kept."""
+    nothing = np.zeros(0, np.int64)
+    return sights_of_part(Copies(ids, np.zeros(len(ids), np.int64), np.ones(len(ids), np.bool_), *[nothing] * 6))

@@ -24,12 +24,14 @@ from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.engine.inputs import Segments
 from kdissect.engine.passes.measures import connection_measures
 from kdissect.kafka.streams.dissector import Dissector
-from kdissect.net.segment import AT, FLOW, FLOW_COLUMNS, LEN
+from kdissect.net.segment import FLOW, FLOW_COLUMNS
 from kdissect.spark.cells.segment_cells import pack, unpack
 from kdissect.spark.cells.table_cells import STAGED, Cell, cell, kept_note, read_cell, rows
 from kdissect.spark.stages import decoding
 from kdissect.spark.stages.decoding import LEARNED, Following, Learned
-from kdissect.spark.stages.indexing import INLINE, Chunks
+from kdissect.spark.stages.indexing import Chunks
+from kdissect.spark.stages.matching import with_sights
+from kdissect.spark.stages.partition_capture import select_rows
 from kdissect.spark.stages.plan import INDEX, KEYS, PACKETS, Plan
 from kdissect.tables.identity import ID_BYTES, connection_ids
 
@@ -50,6 +52,7 @@ SPOOL = 64 << 20
 
 def decode(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Index rows of one partition, in order, to rows of KEPT."""
+    plan, batches = with_sights(batches, plan)
     for number, slices in groupby(_slices(batches), itemgetter(0)):
         yield from _of(number, Carrying(plan, number, origin).follow(batch for _, batch in slices))
 
@@ -150,18 +153,9 @@ def _keys(flows: Words) -> npt.NDArray[np.void]:
 def _only(packed: bytes, payload: bytes | None, live: npt.NDArray[np.void]) -> tuple[bytes, bytes | None] | None:
     """Packed rows of these flows; None for none."""
     made, flows = unpack(packed)
-    wanted = np.isin(_keys(flows), live)
-    mine = wanted[made[:, FLOW] >> 1]
-    if not mine.any():
-        return None
-    if payload is not None:
-        sizes = np.where(made[:, AT] == INLINE, made[:, LEN], 0)
-        bytes_of = np.frombuffer(payload, np.uint8)[np.repeat(mine, sizes)]
-        payload = bytes_of.tobytes() or None
-    part = made[mine]
-    number = np.cumsum(wanted) - 1
-    part[:, FLOW] = number[part[:, FLOW] >> 1] * 2 + (part[:, FLOW] & 1)
-    return pack(np.ascontiguousarray(part.T), flows[wanted]), payload
+    wanted = np.isin(_keys(flows), live)[made[:, FLOW] >> 1]
+    part, mine, payload = select_rows(made, flows, payload, wanted)
+    return (pack(np.ascontiguousarray(part.T), mine), payload) if len(part) else None
 
 
 def indexed(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[int, int]) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.problems import CaptureUnreadable
 from kdissect.spark.cells.table_cells import STAGED
-from kdissect.spark.common_connections import by_spark, with_common
+from kdissect.spark.common_connections import Matching
 from kdissect.spark.dataset import Dataset, Notes
 from kdissect.spark.keep import handover
 from kdissect.spark.keep.handover import KEPT, OF_UNITS, OPEN, PACKED, SETTLED, WHOLE
@@ -100,14 +100,22 @@ class KeptDataset(Dataset):
     @cached_property
     def _works(self) -> list[Work]:
         """The work for each capture."""
-        joined = with_common(self.plan, by_spark(self.spark))
-        works = self._read_manifest.work(self._options, self.plan.sources, joined.told)
+        common = self._matching.fingerprints
+        works = self._read_manifest.work(self._options, self.plan.sources, common)
         busy = [source for source, work in zip(self.plan.sources, works, strict=True) if not work.idle]
         skips = {(n, work.first): work.skip for n, work in enumerate(works) if work.skip}
-        self.plan = replace(self.plan, labels=self._plan_of(busy).labels, skips=skips)
-        self._joined = replace(self.plan, settings=joined.plan.settings)
-        self._common = joined.told
+        plan = self._matching.plan
+        labels = plan.labels if any(common) else self._plan_of(busy).labels
+        self.plan = replace(plan, labels=labels, skips=skips)
         return works
+
+    @cached_property
+    def _matching(self) -> Matching:
+        """See Dataset."""
+        sources = self.plan.sources
+        files = [(number, file) for number, source in enumerate(sources) for file in range(len(source.files))]
+        plan = replace(self.plan, labels=self._plan_of(sources).labels)
+        return Matching(plan, partial(self._index, files=files))
 
     @property
     def reused(self) -> str:
@@ -135,7 +143,7 @@ class KeptDataset(Dataset):
         for number, source in enumerate(self.plan.sources):
             last = [facts.last for facts in self._facts[number]]
             damaged = any(facts.error is not None or facts.report.damaged_places for facts in self._facts[number])
-            common = self._common[number]
+            common = self._matching.fingerprints[number]
             whole = number in self._cannot_go_on or damaged or bool(common)
             sets[source.name] = Kept(works[number].files, last, parts[number], whole, common)
         used = {part.generation for some in parts for part in some}
@@ -145,9 +153,8 @@ class KeptDataset(Dataset):
         return made
 
     def _write(self, generation: str) -> None:
-        decoded = self._packets().repartition(len(self.plan.labels), "bucket")
-        ordered = decoded.sortWithinPartitions("capture", "file", "chunk")
-        rows = ordered.mapInArrow(partial(_decode, plan=self._joined), spark_schema(KEPT))
+        packets = self._matching.bucketed(self.plan, self._packets())
+        rows = packets.mapInArrow(partial(_decode, plan=self.plan), spark_schema(KEPT))
         before = self.spark.conf.get(WRITERS, None)
         self.spark.conf.set(WRITERS, "64")
         try:
@@ -159,7 +166,7 @@ class KeptDataset(Dataset):
             if count:
                 units = kept.where(f"table = '{UNIT}'").repartition(min(count, len(self.plan.labels)), "broker")
                 decoded = units.sortWithinPartitions("source").mapInArrow(
-                    partial(_decode_units, plan=self._joined), spark_schema(KEPT)
+                    partial(_decode_units, plan=self.plan), spark_schema(KEPT)
                 )
                 self._save(decoded, generation, "append")
         finally:
@@ -174,7 +181,12 @@ class KeptDataset(Dataset):
 
     def _packets(self) -> DataFrame:
         """Index rows of the files to read, and of the connections that were open before them."""
-        index = self._index()
+        matching, files = self._matching, self._files()
+        known = files if matching.plan.labels == self.plan.labels else []
+        known = [one for one in known if one not in self.plan.skips]
+        index = self._index(self.plan, [one for one in files if one not in known])
+        if known:
+            index = index.unionAll(matching.index_of(known))
         left: dict[str, dict[int, int]] = {}
         for number, work in enumerate(self._works):
             if not work.idle and work.parts:
@@ -235,7 +247,7 @@ class KeptDataset(Dataset):
             notes.append((LEARNED, dumped(one, Learned)))
         self._facts = [[some[file] for file in sorted(some)] for some in facts]
         notes += [(FILE, dumped(one, FileFacts)) for some in self._facts for one in some]
-        return put_together(self._joined, notes)
+        return put_together(self.plan, notes)
 
     def _ids(self, generation: str, number: int) -> npt.NDArray[np.uint64]:
         """Connections of a capture that were open when an earlier job ended."""

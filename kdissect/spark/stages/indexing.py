@@ -9,7 +9,7 @@ in a row of its own.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.mixing import mixed
 from kdissect.arrays.typed_values import dumped
 from kdissect.capture import CaptureSet
 from kdissect.capture.block import Block
@@ -25,12 +26,16 @@ from kdissect.capture.captureset import Member
 from kdissect.capture.condition import CaptureProblem, FileReport
 from kdissect.capture.pcap import scatter
 from kdissect.capture.window import EXTRA
+from kdissect.engine.sights.one_file import Viewpoints, carrying
+from kdissect.engine.sights.shared_flows import HEADERS, Looking, hashes
 from kdissect.kafka.streams.ledger import connection_id
 from kdissect.net import segment as sg
-from kdissect.net.scanner import Scanner, Tally
+from kdissect.net.scanner import Tally
 from kdissect.problems import CaptureError, CaptureNotFound
 from kdissect.spark.cells.segment_cells import pack, turned
-from kdissect.spark.stages.plan import FACTS, INDEX, KEYS, PACKETS, Plan, Source
+from kdissect.spark.stages.dealt_arrays import deal, take, targets_of
+from kdissect.spark.stages.matching import Looked, Viewed
+from kdissect.spark.stages.plan import FACTS, INDEX, KEYS, LOOKS, PACKETS, Plan, Source
 from kdissect.spark.stages.skimming import Skimmed
 
 Words = npt.NDArray[np.int64]
@@ -84,9 +89,10 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
     if member is None:
         member = (Skimmed if source.ranged else Member)(name, Path(path))
     capture = CaptureSet(name, [member])
-    scanner = Scanner(capture, plan.settings.after, plan.settings.before)
+    scanner = Viewpoints(capture, plan.settings)
     chunks = Chunks(plan, number, file, source)
-    window = capture.window()
+    window, looking = capture.window(), Looking()
+    views: list[Words] = []
     error, absent = None, False
     told = 0
     try:
@@ -94,7 +100,12 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
             if len(capture.secrets) > told:
                 yield chunks.secrets(capture.secrets[told:])
                 told = len(capture.secrets)
-            chunks.add_block(block, scanner.scan(block))
+            segments = scanner.scan(block)
+            if plan.interfaces:
+                views.append(carrying(segments))
+            elif plan.looks:
+                looking.add_rows(segments[:, HEADERS], len(scanner.flows))
+            chunks.add_block(block, segments)
             if chunks.full:
                 yield from chunks.cut(scanner.flows)
     except CaptureNotFound:
@@ -103,6 +114,10 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
     except CaptureError as wrong:
         error = str(wrong)
     yield from chunks.cut(scanner.flows)
+    if plan.interfaces:
+        yield from _views(plan, views, scanner)
+    elif plan.looks:
+        yield from _looks(plan, number, looking, scanner.flows)
     facts = FileFacts(
         number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error, chunks.last,
         absent,
@@ -110,6 +125,28 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
     capture.close()
     bucket = plan.labels[(number + file) % len(plan.labels)]
     yield _batch([(bucket, number, file, 0, FACTS, dumped(facts, FileFacts), None)])
+
+
+def _looks(plan: Plan, number: int, looking: Looking, flows: Words) -> Iterator[pa.RecordBatch]:
+    """What tells a file's flows to other captures, for the tasks that have it of all of them."""
+    carrying, marks, marked = looking.look(np.arange(len(flows)).astype(np.uint64))
+    of, known, nothing = np.concatenate([carrying, marked]), hashes(flows), np.zeros(len(flows), np.int64)
+    mark = np.concatenate([known[carrying], mixed(marks.view(np.int64), seed=1)])
+    buckets = connection_id(plan.sources[number].name, flows, nothing, nothing)
+    _, once = np.unique(mixed(mark.view(np.int64), of.view(np.int64)), return_index=True)
+    looked = take(Looked(mark, known[of], buckets[of]), once)
+    yield from deal(LOOKS, looked, targets_of(looked.mark, plan.labels), number)
+
+
+def _views(plan: Plan, views: Sequence[Words], scanner: Viewpoints) -> Iterator[pa.RecordBatch]:
+    """The same of the flows of a file's interfaces."""
+    flows = scanner.flows
+    view, direction = np.unique(np.concatenate([np.zeros((0, 2), np.int64), *views]), axis=0).T
+    interface = np.array([scanner.interface[one] for one in view.tolist()], np.int64)
+    known, of, nothing = hashes(flows), direction >> 1, np.zeros(len(flows), np.int64)
+    buckets = connection_id(plan.sources[0].name, flows, nothing, nothing)
+    viewed = Viewed(view.copy(), direction & 1, interface, known[of], buckets[of])
+    yield from deal(LOOKS, viewed, targets_of(viewed.flow, plan.labels), 0)
 
 
 class Chunks:

@@ -1,0 +1,466 @@
+"""Captures of a job matched in a shuffle: which connections several of them saw, and which of their exchanges stay.
+
+The rules are those of one machine (`kdissect.analysis.both_ends`), each step over the rows that it needs together:
+
+1. `share`: flows and marks of packets' headers, which come with the index, by their hashes: the flows of several
+   captures.
+2. `survey`: the index rows of a bucket, of these flows only: exchanges, undecoded, and what tells their requests.
+3. `meet`: requests, by what tells them: which two connections share some, and how many.
+4. `join_connections`: these pairs, in one task: which connections are the same one. Some bytes a connection.
+5. `deal_exchanges`: exchanges of a bucket, each to the task that has all sights of its connection.
+6. `match_exchanges`: these: which rows stay, what was measured, and by which two clocks.
+7. `measure`: what was measured between two captures, by pair: how their clocks stand.
+
+What was matched goes to the buckets of the connections, for the tasks that decode these. The driver learns how clocks
+stand, some numbers for each two captures, and nothing of an exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.analysis import both_ends
+from kdissect.analysis.both_ends import Clock, Crossings, Ends, Held, Matched, Measured, Others, Place, Removed, Seen
+from kdissect.arrays.arrow import encoded
+from kdissect.arrays.mixing import mixed
+from kdissect.arrays.typed_values import dumped, loaded
+from kdissect.engine.books import Books
+from kdissect.engine.common import Common
+from kdissect.engine.inputs import Packets, Segments
+from kdissect.engine.passes.one_pass import Pass
+from kdissect.engine.sights.interfaces import OneSight, Views
+from kdissect.engine.sights.one_file import flow_hashes, name_of
+from kdissect.engine.sights.survey import Onlooker, text_hashes, undecoded
+from kdissect.kafka.exchanges.completion import Completion
+from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.spark.stages.dealt_arrays import deal, index_row, join, packed_of, take, targets_of, values_of
+from kdissect.spark.stages.partition_capture import IndexRow, Wanted, readings, rows_of_index
+from kdissect.spark.stages.plan import (
+    CLOCKS,
+    CROSSED,
+    DOUBTED,
+    ENDS,
+    FLOWS,
+    JOINED,
+    LOOKS,
+    MET,
+    PAIRS,
+    SEEN,
+    SHARED,
+    SIGHTS,
+    Plan,
+)  # fmt: skip
+from kdissect.tables.address_texts import Addresses
+from kdissect.tables.brokers import Brokers
+from kdissect.tables.sights import Ids, Int64s, Sights
+
+MATCHED_ROWS = 1 << 18
+"""Exchanges that are matched at a time, but for those of a connection that has more: some 100 MB."""
+
+BROKER = [both_ends.ENDPOINTS.index(f"broker_{name}") for name in ("hi", "lo", "port")]
+"""Columns of `Found.endpoints`."""
+
+
+class Looked(NamedTuple):
+    """What tells flows, and marks of their segments, to other captures: a row for each that a file has."""
+
+    mark: Ids
+    flow: Ids
+    """Hash of the flow."""
+    connection: Ids
+    """Hash of the capture and the flow: buckets go by it."""
+
+
+class Viewed(NamedTuple):
+    """Directions of flows that carry something, as interfaces of a capture have them."""
+
+    view: Int64s
+    way: Int64s
+    interface: Int64s
+    flow: Ids
+    connection: Ids
+
+
+class OwnFlows(NamedTuple):
+    """The flows of connections."""
+
+    id: Ids
+    place: Int64s
+    flow: Ids
+
+
+class Met(NamedTuple):
+    """Requests, as captures have them."""
+
+    key: Ids
+    endpoints: Ids
+    place: Int64s
+    id: Ids
+
+
+class Pairs(NamedTuple):
+    """Connections that share requests, and how many."""
+
+    first: Ids
+    second: Ids
+    requests: Int64s
+
+
+class Found(NamedTuple):
+    """Connections, as captures have them."""
+
+    id: Ids
+    place: Int64s
+    bucket: Int64s
+    endpoints: Int64s
+    isn: Int64s
+
+
+class Joined(NamedTuple):
+    """Connections that others are the same as."""
+
+    id: Ids
+    component: Ids
+
+
+class Exchanges(NamedTuple):
+    """Exchanges, as captures have them."""
+
+    id: Ids
+    place: Int64s
+    bucket: Int64s
+    component: Ids
+    seen: Seen
+
+
+def share(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """LOOKS with some hashes to SHARED: by capture, the flows that another one may have too."""
+    numbers, looks = [], []
+    for number, _, packed, _ in rows_of_index(batches):
+        looks.append(loaded(packed, Looked))
+        numbers.append(np.full(len(looks[-1].mark), number, np.int64))
+    if not looks:
+        return
+    capture, look = np.concatenate(numbers), join(looks)
+    order = np.lexsort((capture, look.mark))
+    mark, at = look.mark[order], capture[order]
+    begins = np.flatnonzero(np.append(True, mark[1:] != mark[:-1]))
+    sizes = np.diff(np.append(begins, len(mark)))
+    several = at[begins] != at[begins + sizes - 1]
+    rows = order[np.repeat(several, sizes)]
+    for number in np.unique(capture[rows]).tolist():
+        mine = rows[capture[rows] == number]
+        flows, first = np.unique(look.flow[mine], return_index=True)
+        yield from _shared(flows, look.connection[mine][first], plan, number)
+
+
+def count_views(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """LOOKS of some flows to PAIRS for the driver: how many flows with both directions two viewpoints share, or one
+    has."""
+    looks = values_of(batches, LOOKS, Viewed)
+    if not looks:
+        return
+    look = join(looks)
+    interface = dict(zip(look.view.tolist(), look.interface.tolist(), strict=True))
+    counts: dict[tuple[int, int], int] = {}
+    views = _views_by_flow(look)
+    for view, flows in views.items():
+        for other in (one for one in views if one >= view):
+            counts[view, other] = len(np.intersect1d(flows, views[other]))
+    yield index_row(0, PAIRS, dumped(ViewCounts(interface, counts), ViewCounts))
+
+
+class ViewCounts(NamedTuple):
+    """Viewpoints of a capture."""
+
+    interface: dict[int, int]
+    shared: dict[tuple[int, int], int]
+    """Flows of one, where it stands twice, and of two."""
+
+
+def _views_by_flow(look: Viewed) -> dict[int, Ids]:
+    """By viewpoint, the flows with both directions."""
+    found = {}
+    for view in np.unique(look.view).tolist():
+        ways = [look.flow[(look.view == view) & (look.way == way)] for way in range(2)]
+        found[view] = np.intersect1d(*ways)
+    return found
+
+
+def share_views(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """LOOKS of some flows to SHARED: those that both of the plan's viewpoints have."""
+    looks = values_of(batches, LOOKS, Viewed)
+    if not looks:
+        return
+    look, nothing = join(looks), np.zeros(0, np.uint64)
+    views = _views_by_flow(look)
+    one, other = (views.get(view, nothing) for view, _ in plan.views)
+    shared = np.intersect1d(one, other)
+    flows, first = np.unique(look.flow, return_index=True)
+    mine = np.isin(flows, shared)
+    yield from _shared(flows[mine], look.connection[first[mine]], plan, 0)
+
+
+def _shared(flows: Ids, connections: Ids, plan: Plan, capture: int) -> Iterator[pa.RecordBatch]:
+    """SHARED of a capture's flows."""
+    targets = targets_of(connections, plan.labels)
+    for target in np.unique(targets).tolist():
+        yield index_row(target, SHARED, flows[targets == target].tobytes(), capture)
+
+
+class _Surveyed:
+    """What a survey reads; see `kdissect.engine.inputs.Inputs`."""
+
+    def __init__(self, plan: Plan, index: Iterator[IndexRow], view: int | None) -> None:
+        self._plan, self._index, self._view = plan, index, view
+        self.onlooker = Onlooker()
+
+    def readings(self) -> Iterator[tuple[int, Packets, Segments]]:
+        """See Inputs."""
+        yield from readings(self._plan.sources, self._index, Wanted(self._view))
+
+    @contextmanager
+    def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
+        """See Inputs."""
+        self.onlooker.take(harvest, completion)
+        yield
+
+    def ending(self, dissector: Dissector, segments: Segments) -> None:
+        """Nothing is done."""
+
+
+def survey(batches: Iterable[pa.RecordBatch], plan: Plan, place: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Index rows of a bucket, behind its SHARED, to SEEN, for the task of this bucket, MET, by request, and ENDS.
+    `place`: as one of the plan's viewpoints has them; then also FLOWS, for this bucket."""
+    bucket, batches = _bucket(batches)
+    books = Books([source.without_files() for source in plan.sources], {}, undecoded(plan.settings))
+    inputs = _Surveyed(plan, rows_of_index(batches), None if place is None else plan.views[place][0])
+    for _ in Pass(books, inputs).completed():
+        pass
+    seen, ends = inputs.onlooker.seen(books.ledger.connections)
+    if not len(seen.conn):
+        return
+    if place is not None:
+        ends = replace(ends, place=np.full(len(ends), place, np.int64))
+        own = OwnFlows(ends.id, ends.place, flow_hashes(ends.endpoints))
+        yield from deal(FLOWS, own, np.full(len(ends), bucket, np.int64))
+    ids, places = ends.id[seen.conn], ends.place[seen.conn]
+    yield from deal(
+        SEEN, Exchanges(ids, places, np.full(len(ids), bucket, np.int64), np.zeros_like(ids), seen),
+        np.full(len(ids), bucket, np.int64),
+    )  # fmt: skip
+    keys, rows = both_ends.request_keys(seen)
+    endpoints = mixed(*ends.endpoints.T)[seen.conn[rows]]
+    yield from deal(MET, Met(keys, endpoints, places[rows], ids[rows]), targets_of(keys, plan.labels))
+    buckets = np.full(len(ends), bucket, np.int64)
+    found = Found(ends.id, ends.place, buckets, ends.endpoints, ends.isn)
+    yield from deal(ENDS, found, np.full(len(ends), plan.labels[0], np.int64))
+
+
+def meet(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """MET of some requests to PAIRS."""
+    met = values_of(batches, MET, Met)
+    if met:
+        key, endpoints, place, ids = join(met)
+        ranks = both_ends.ranks(places_of(plan))
+        first, second, count = both_ends.meetings(key, endpoints, ranks[place], ids, ids.view(np.int64))
+        pairs = Pairs(first.view(np.uint64), second.view(np.uint64), count.astype(np.int64))
+        yield from deal(PAIRS, pairs, np.full(len(count), plan.labels[0], np.int64))
+
+
+def join_connections(
+    batches: Iterable[pa.RecordBatch], plan: Plan, brokers: Brokers | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All ENDS and PAIRS to JOINED, for the buckets of connections; and DOUBTED where it takes ClusterIds to say which
+    are the same, and there are no `brokers`, who know them."""
+    everything = list(batches)
+    found, met = values_of(everything, ENDS, Found), values_of(everything, PAIRS, Pairs)
+    if not met:
+        return
+    ends, pairs = join(found), join(met)
+    ends = take(ends, np.argsort(ends.id))
+    keys = mixed(pairs.first.view(np.int64), pairs.second.view(np.int64))
+    _, one, of = np.unique(keys, return_index=True, return_inverse=True)
+    count = np.zeros(len(one), np.int64)
+    np.add.at(count, of.reshape(-1), pairs.requests)
+    doubted = []
+
+    def cluster_of() -> Int64s:
+        doubted.append(True)
+        if brokers is None:
+            return np.zeros(len(ends.id), np.int64)
+        high, low, port = (ends.endpoints[:, place] for place in BROKER)
+        names = [source.name for source in plan.sources]
+        addresses = Addresses(high.view(np.uint64), low.view(np.uint64))
+        column = addresses.unresolved_brokers(port.astype(np.uint16), ends.place.astype(np.int32), names)
+        codes, clusters = encoded(brokers.resolve_clusters(column))
+        return text_hashes(clusters)[codes]
+
+    first, second = (np.searchsorted(ends.id, some[one]) for some in (pairs.first, pairs.second))
+    component = both_ends.link(
+        first, second, count, Ends([], ends.id, ends.place, ends.endpoints, ends.isn), cluster_of
+    )
+    if doubted and brokers is None:
+        yield index_row(plan.labels[0], DOUBTED, b"")
+    rows = np.flatnonzero(component >= 0)
+    yield from deal(JOINED, Joined(ends.id[rows], ends.id[component[rows]]), ends.bucket[rows])
+
+
+def deal_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """JOINED and SEEN of a bucket to SEEN for the tasks that match them."""
+    joined: list[Joined] = []
+    known: Joined | None = None
+    for batch in batches:
+        joined += values_of([batch], JOINED, Joined)
+        for exchanges in values_of([batch], SEEN, Exchanges) if joined else ():
+            if known is None:
+                known = join(joined)
+                known = take(known, np.argsort(known.id))
+            at = np.minimum(np.searchsorted(known.id, exchanges.id), len(known.id) - 1)
+            rows = np.flatnonzero(known.id[at] == exchanges.id)
+            component = known.component[at[rows]]
+            mine = take(exchanges, rows)._replace(component=component)
+            yield from deal(SEEN, mine, targets_of(component, plan.labels))
+
+
+def match_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """SEEN of some connections, all sights of them, to SIGHTS, by the buckets of connections, and CROSSED, by pairs of
+    captures."""
+    given = values_of(batches, SEEN, Exchanges)
+    if not given:
+        return
+    everything = join(given)
+    given.clear()
+    order = np.argsort(everything.component, kind="stable")
+    component = everything.component[order]
+    begins = np.flatnonzero(np.append(True, component[1:] != component[:-1]))
+    for first, end in _stretches(np.append(begins, len(order)), MATCHED_ROWS):
+        yield from _match(take(everything, order[first:end]), plan)
+
+
+def _match(exchanges: Exchanges, plan: Plan) -> Iterator[pa.RecordBatch]:
+    ids, first, conn = np.unique(exchanges.id, return_index=True, return_inverse=True)
+    nothing: Int64s = np.zeros((0, 0), np.int64)
+    ends = Ends(places_of(plan), ids, exchanges.place[first], nothing, nothing)
+    component = np.unique(exchanges.component[first], return_inverse=True)[1].astype(np.int64)
+    found = both_ends.match(replace(exchanges.seen, conn=conn.reshape(-1).astype(np.int64)), ends, component)
+    if found is None:
+        return
+    matched, bucket = found[0], exchanges.bucket[first]
+    for target in np.unique(bucket).tolist():
+        own = ids[bucket == target]
+        part = Matched(
+            take(matched.held, np.isin(matched.held.id, own)), take(matched.others, np.isin(matched.others.id, own)),
+            take(matched.removed, np.isin(matched.removed.id, own)),
+            take(matched.measured, np.isin(matched.measured.crossings.id, own)),
+        )  # fmt: skip
+        yield index_row(target, SIGHTS, dumped(part, Matched))
+    crossings = matched.measured.crossings
+    pairs = mixed(np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far))
+    yield from deal(CROSSED, crossings, targets_of(pairs, plan.labels))
+
+
+def measure(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """CROSSED of some pairs of captures to CLOCKS."""
+    crossed = values_of(batches, CROSSED, Crossings)
+    if crossed:
+        yield index_row(0, CLOCKS, dumped(both_ends.measure_clocks(join(crossed), places_of(plan)), list[Clock]))
+
+
+def fingerprints(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """SIGHTS to their kind again, by capture: two sums over all that they say of its connections, which are the same
+    wherever they are added up."""
+    sums = np.zeros((len(plan.sources), 2), np.uint64)
+    for packed in packed_of(batches, SIGHTS):
+        held, others, removed, measured = loaded(packed, Matched)
+        crossings = measured.crossings
+        up = both_ends.upward(crossings, plan.clocks)
+        by_id = np.argsort(held.id)
+        parts: list[tuple[Ids, tuple[Int64s, ...]]] = [
+            (held.id, (held.gone, held.hidden.astype(np.int64))), (others.id, (others.other.view(np.int64),)),
+            (removed.id, (removed.key,)),
+            (crossings.id, (measured.key, measured.network, measured.queued, up, crossings.both_ways - up)),
+        ]  # fmt: skip
+        for number, (ids, columns) in enumerate(parts):
+            of = held.place[by_id[np.searchsorted(held.id, ids, sorter=by_id)]]
+            of = np.zeros_like(of) if plan.views else of
+            for seed in range(2):
+                np.add.at(sums[:, seed], of, mixed(ids.view(np.int64), *columns, seed=2 * number + seed + 1))
+    for number in np.flatnonzero(sums.any(axis=1)).tolist():
+        yield index_row(0, SIGHTS, sums[number].tobytes(), number)
+
+
+def places_of(plan: Plan) -> list[Place]:
+    """The places where connections were captured."""
+    if plan.views:
+        return [Place(plan.sources[0].name, name_of(plan.interfaces, interface)) for _, interface in plan.views]
+    return [Place(source.name) for source in plan.sources]
+
+
+def sights_of(packed: Sequence[bytes], plan: Plan) -> Sights | None:
+    """What SIGHTS say, with the clocks of the plan; None where there is nothing."""
+    if not packed and not plan.clocks:
+        return None
+    matched: Matched = join([NOTHING, *(loaded(one, Matched) for one in packed)])
+    return matched.sights(plan.clocks, places_of(plan))
+
+
+def with_sights(batches: Iterable[pa.RecordBatch], plan: Plan) -> tuple[Plan, Iterator[pa.RecordBatch]]:
+    """The plan of a task with what the SIGHTS among its index rows say, and the other rows."""
+    ahead: list[pa.RecordBatch] = []
+    rest = iter(batches)
+    for batch in rest:
+        count = int(np.count_nonzero(np.asarray(batch.column("capture")) < 0))  # they come first
+        ahead.append(batch.slice(0, count))
+        if count < batch.num_rows:
+            rest = chain([batch.slice(count)], rest)
+            break
+    packed, flows = list(packed_of(ahead, SIGHTS)), values_of(ahead, FLOWS, OwnFlows)
+    if not packed:
+        return plan, rest
+    sights = sights_of(packed, plan)
+    common = Common(sights, given=True)
+    if flows and sights is not None:
+        own, copies = join(flows), sights.copies
+        hidden = np.isin(own.id, copies.ids[copies.hidden])
+        left = {view: np.unique(own.flow[hidden & (own.place == at)]) for at, (view, _) in enumerate(plan.views)}
+        common.one_sight = partial(OneSight, views=Views(left))
+    return replace(plan, settings=replace(plan.settings, common=common)), rest
+
+
+def _bucket(batches: Iterable[pa.RecordBatch]) -> tuple[int, Iterator[pa.RecordBatch]]:
+    """The bucket that rows are of, 0 where there are none; and the rows."""
+    rest = iter(batches)
+    for batch in rest:
+        if batch.num_rows:
+            return batch.column("bucket")[0].as_py(), chain([batch], rest)
+    return 0, rest
+
+
+def _stretches(edges: Int64s, most: int) -> Iterator[tuple[int, int]]:
+    """Neighbouring parts between these edges together, up to so many rows, or one that has more."""
+    first = 0
+    while first < len(edges) - 1:
+        last = max(first + 1, int(np.searchsorted(edges, edges[first] + most, side="right")) - 1)
+        yield int(edges[first]), int(edges[last])
+        first = last
+
+
+def _empty(*kinds: type[np.generic]) -> list[np.ndarray]:
+    return [np.zeros(0, kind) for kind in kinds]
+
+
+_ID, _INT = np.uint64, np.int64
+NOTHING = Matched(
+    Held(*_empty(_ID, _INT, _INT, np.bool_)), Others(*_empty(_ID, _INT, _ID)), Removed(*_empty(_ID, _INT)),
+    Measured(np.zeros(0, _INT), Crossings(*_empty(_INT, _INT, _ID, _INT, _INT, _INT)), *_empty(_INT, _INT)),
+)  # fmt: skip
+"""Of captures that have nothing in common."""
