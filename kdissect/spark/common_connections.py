@@ -27,25 +27,7 @@ from kdissect.spark.stages import decoding, matching
 from kdissect.spark.stages.dealt_arrays import index_row
 from kdissect.spark.stages.decoding import LEARNED, Learned
 from kdissect.spark.stages.matching import ViewCounts
-from kdissect.spark.stages.plan import (
-    CLOCKS,
-    CROSSED,
-    DOUBTED,
-    ENDS,
-    FACTS,
-    FLOWS,
-    INDEX,
-    JOINED,
-    KEYS,
-    LOOKS,
-    MET,
-    PACKETS,
-    PAIRS,
-    SEEN,
-    SHARED,
-    SIGHTS,
-    Plan,
-)  # fmt: skip
+from kdissect.spark.stages.plan import INDEX, Plan, RowKind
 from kdissect.spark.workers import settled
 from kdissect.tables.brokers import Brokers
 
@@ -53,7 +35,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-DECODED = (PACKETS, FACTS, KEYS, SIGHTS, FLOWS)
+SURVEYED = (RowKind.PACKETS, RowKind.KEYS, RowKind.SHARED)
+"""Kinds of rows that a survey takes."""
+DECODED = (RowKind.PACKETS, RowKind.FACTS, RowKind.KEYS, RowKind.SIGHTS, RowKind.FLOWS)
 """Kinds of rows that decoding takes."""
 Row = tuple[int, bytes]
 """Of a row for the driver: capture, what is packed."""
@@ -89,23 +73,25 @@ def match_captures(plan: Plan, index: Any, shuffle: Shuffle) -> Common | None:
         if not plan.views:
             return None
     share = matching.share_views if plan.views else matching.share
-    shared = shuffle.through(partial(share, plan=plan), [index], [LOOKS])
+    shared = shuffle.through(partial(share, plan=plan), [index], [RowKind.LOOKS])
     if not shuffle.any(shared):
         return None
     seen = [
-        shuffle.through(partial(matching.survey, plan=plan, place=place), [index, shared], [PACKETS, KEYS, SHARED])
+        shuffle.through(partial(matching.survey, plan=plan, place=place), [index, shared], SURVEYED)
         for place in (range(len(plan.views)) if plan.views else [None])
     ]
-    met = shuffle.through(partial(matching.meet, plan=plan), seen, [MET])
-    joined = shuffle.through(partial(matching.join_connections, plan=plan), [*seen, met], [ENDS, PAIRS])
-    if shuffle.rows(joined, DOUBTED):
+    met = shuffle.through(partial(matching.meet, plan=plan), seen, [RowKind.MET])
+    joined = shuffle.through(partial(matching.join_connections, plan=plan), [*seen, met], [RowKind.ENDS, RowKind.PAIRS])
+    if shuffle.rows(joined, RowKind.DOUBTED):
         brokers = Brokers() if plan.views else _brokers(plan, index, shuffle)
         join = partial(matching.join_connections, plan=plan, brokers=brokers)
-        joined = shuffle.through(join, [*seen, met], [ENDS, PAIRS])
-    dealt = shuffle.through(partial(matching.deal_exchanges, plan=plan), [*seen, joined], [JOINED, SEEN])
-    matched = shuffle.through(partial(matching.match_exchanges, plan=plan), [dealt], [SEEN])
-    measured = shuffle.through(partial(matching.measure, plan=plan), [matched], [CROSSED])
-    clocks = [clock for _, packed in shuffle.rows(measured, CLOCKS) for clock in loaded(packed, list[Clock])]
+        joined = shuffle.through(join, [*seen, met], [RowKind.ENDS, RowKind.PAIRS])
+    dealt = shuffle.through(
+        partial(matching.deal_exchanges, plan=plan), [*seen, joined], [RowKind.JOINED, RowKind.SEEN]
+    )
+    matched = shuffle.through(partial(matching.match_exchanges, plan=plan), [dealt], [RowKind.SEEN])
+    measured = shuffle.through(partial(matching.measure, plan=plan), [matched], [RowKind.CROSSED])
+    clocks = [clock for _, packed in shuffle.rows(measured, RowKind.CLOCKS) for clock in loaded(packed, list[Clock])]
     if not shuffle.any(matched) or (plan.views and not (clocks and clocks[0].took >= APART_NS)):
         return None
     clocks.sort(key=lambda one: sorted((one.first, one.second)))
@@ -116,7 +102,7 @@ def _views(index: Any, shuffle: Shuffle) -> list[tuple[int, int]]:
     """Viewpoint and interface of the two that share most flows; none where no two share one."""
     interface: dict[int, int] = {}
     shared: Counter[tuple[int, int]] = Counter()
-    for _, packed in shuffle.rows(shuffle.through(matching.count_views, [index], [LOOKS]), PAIRS):
+    for _, packed in shuffle.rows(shuffle.through(matching.count_views, [index], [RowKind.LOOKS]), RowKind.PAIRS):
         counts = loaded(packed, ViewCounts)
         interface |= counts.interface
         shared.update(counts.shared)
@@ -130,7 +116,8 @@ def _brokers(plan: Plan, index: Any, shuffle: Shuffle) -> Brokers:
     """What messages tell of brokers and their ClusterIds."""
     told = replace(plan, tables={"exchanges": ["cluster"]}, giant=1 << 62, placed=False)
     found = Brokers()
-    for _, packed in shuffle.rows(shuffle.through(partial(_learn, plan=told), [index], [PACKETS, KEYS]), LOOKS):
+    learned = shuffle.through(partial(_learn, plan=told), [index], [RowKind.PACKETS, RowKind.KEYS])
+    for _, packed in shuffle.rows(learned, RowKind.LOOKS):
         found.merge(loaded(packed, Learned).brokers)
     return found
 
@@ -140,7 +127,7 @@ def _learn(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordB
     for batch in decoding.decode(batches, plan):
         for name, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
             if name == LEARNED:
-                yield index_row(0, LOOKS, data.as_py())
+                yield index_row(0, RowKind.LOOKS, data.as_py())
 
 
 def fingerprints(plan: Plan, common: Common | None, shuffle: Shuffle) -> list[str]:
@@ -148,7 +135,7 @@ def fingerprints(plan: Plan, common: Common | None, shuffle: Shuffle) -> list[st
     sums = np.zeros((len(plan.sources), 2), np.uint64)
     if common is not None:
         made = partial(matching.fingerprints, plan=common.plan)
-        for number, packed in shuffle.rows(shuffle.through(made, common.frames, [SIGHTS]), SIGHTS):
+        for number, packed in shuffle.rows(shuffle.through(made, common.frames, [RowKind.SIGHTS]), RowKind.SIGHTS):
             sums[number] += np.frombuffer(packed, np.uint64)
     return [one.tobytes().hex() if one.any() else "" for one in sums]
 

@@ -32,7 +32,7 @@ from kdissect.spark.stages.decoding import LEARNED, Following, Learned
 from kdissect.spark.stages.indexing import Chunks
 from kdissect.spark.stages.matching import with_sights
 from kdissect.spark.stages.partition_capture import select_rows
-from kdissect.spark.stages.plan import INDEX, KEYS, PACKETS, Plan
+from kdissect.spark.stages.plan import INDEX, Plan, RowKind
 from kdissect.tables.identity import ID_BYTES, connection_ids
 
 Words = npt.NDArray[np.int64]
@@ -115,9 +115,9 @@ class Carrying(Following):
         """The index rows as those of the only capture, once they are written down."""
         for batch in batches:
             kinds = np.asarray(batch.column("kind"))
-            self._whole = self._whole or bool((kinds == KEYS).any())
+            self._whole = self._whole or bool((kinds == RowKind.KEYS).any())
             if not self._whole:
-                spool.write_batch(batch.select(CARRIED.names).filter(pa.array(kinds == PACKETS)))
+                spool.write_batch(batch.select(CARRIED.names).filter(pa.array(kinds == RowKind.PACKETS)))
             at = batch.schema.get_field_index("capture")
             yield batch.set_column(at, batch.schema.field(at), pa.array(np.zeros(batch.num_rows, np.int32)))
 

@@ -35,7 +35,7 @@ from kdissect.problems import CaptureError, CaptureNotFound
 from kdissect.spark.cells.segment_cells import pack, turned
 from kdissect.spark.stages.dealt_arrays import deal, take, targets_of
 from kdissect.spark.stages.matching import Looked, Viewed
-from kdissect.spark.stages.plan import FACTS, INDEX, KEYS, LOOKS, PACKETS, Plan, Source
+from kdissect.spark.stages.plan import INDEX, Plan, RowKind, Source
 from kdissect.spark.stages.skimming import Skimmed
 
 Words = npt.NDArray[np.int64]
@@ -124,7 +124,7 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
     )  # fmt: skip
     capture.close()
     bucket = plan.labels[(number + file) % len(plan.labels)]
-    yield _batch([(bucket, number, file, 0, FACTS, dumped(facts, FileFacts), None)])
+    yield _batch([(bucket, number, file, 0, RowKind.FACTS, dumped(facts, FileFacts), None)])
 
 
 def _looks(plan: Plan, number: int, looking: Looking, flows: Words) -> Iterator[pa.RecordBatch]:
@@ -135,7 +135,7 @@ def _looks(plan: Plan, number: int, looking: Looking, flows: Words) -> Iterator[
     buckets = connection_id(plan.sources[number].name, flows, nothing, nothing)
     _, once = np.unique(mixed(mark.view(np.int64), of.view(np.int64)), return_index=True)
     looked = take(Looked(mark, known[of], buckets[of]), once)
-    yield from deal(LOOKS, looked, targets_of(looked.mark, plan.labels), number)
+    yield from deal(RowKind.LOOKS, looked, targets_of(looked.mark, plan.labels), number)
 
 
 def _views(plan: Plan, views: Sequence[Words], scanner: Viewpoints) -> Iterator[pa.RecordBatch]:
@@ -146,7 +146,7 @@ def _views(plan: Plan, views: Sequence[Words], scanner: Viewpoints) -> Iterator[
     known, of, nothing = hashes(flows), direction >> 1, np.zeros(len(flows), np.int64)
     buckets = connection_id(plan.sources[0].name, flows, nothing, nothing)
     viewed = Viewed(view.copy(), direction & 1, interface, known[of], buckets[of])
-    yield from deal(LOOKS, viewed, targets_of(viewed.flow, plan.labels), 0)
+    yield from deal(RowKind.LOOKS, viewed, targets_of(viewed.flow, plan.labels), 0)
 
 
 class Chunks:
@@ -193,7 +193,7 @@ class Chunks:
         data = dumped(keys, list[bytes])
         self._chunk += 1
         return _batch(
-            [(label, self.number, self.file, self._chunk - 1, KEYS, data, None) for label in self.plan.labels]
+            [(label, self.number, self.file, self._chunk - 1, RowKind.KEYS, data, None) for label in self.plan.labels]
         )
 
     @property
@@ -238,7 +238,7 @@ class Chunks:
                 scatter(payload, places[carried], length, out, np.cumsum(length) - length)
                 data = out.tobytes()
             packed = pack(columns[:, begin:end], flows[kept])
-            made.append((self.plan.labels[i], self.number, self.file, self._chunk, PACKETS, packed, data))
+            made.append((self.plan.labels[i], self.number, self.file, self._chunk, RowKind.PACKETS, packed, data))
         self._chunk += 1
         yield _batch(made)
 
@@ -264,7 +264,7 @@ def _payload(block: Block, rows: Words) -> npt.NDArray[np.uint8]:
     return out
 
 
-def _batch(rows: list[tuple[int, int, int, int, int, bytes, bytes | None]]) -> pa.RecordBatch:
+def _batch(rows: Sequence[tuple[int, int, int, int, int, bytes, bytes | None]]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(list(column), field.type) for column, field in zip(columns, INDEX, strict=True)], schema=INDEX

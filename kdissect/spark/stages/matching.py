@@ -43,21 +43,7 @@ from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.spark.stages.dealt_arrays import deal, index_row, join, packed_of, take, targets_of, values_of
 from kdissect.spark.stages.partition_capture import IndexRow, Wanted, readings, rows_of_index
-from kdissect.spark.stages.plan import (
-    CLOCKS,
-    CROSSED,
-    DOUBTED,
-    ENDS,
-    FLOWS,
-    JOINED,
-    LOOKS,
-    MET,
-    PAIRS,
-    SEEN,
-    SHARED,
-    SIGHTS,
-    Plan,
-)  # fmt: skip
+from kdissect.spark.stages.plan import Plan, RowKind
 from kdissect.tables.address_texts import Addresses
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.sights import Ids, Int64s, Sights
@@ -165,7 +151,7 @@ def share(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBa
 def count_views(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """LOOKS of some flows to PAIRS for the driver: how many flows with both directions two viewpoints share, or one
     has."""
-    looks = values_of(batches, LOOKS, Viewed)
+    looks = values_of(batches, RowKind.LOOKS, Viewed)
     if not looks:
         return
     look = join(looks)
@@ -175,7 +161,7 @@ def count_views(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for view, flows in views.items():
         for other in (one for one in views if one >= view):
             counts[view, other] = len(np.intersect1d(flows, views[other]))
-    yield index_row(0, PAIRS, dumped(ViewCounts(interface, counts), ViewCounts))
+    yield index_row(0, RowKind.PAIRS, dumped(ViewCounts(interface, counts), ViewCounts))
 
 
 class ViewCounts(NamedTuple):
@@ -197,7 +183,7 @@ def _views_by_flow(look: Viewed) -> dict[int, Ids]:
 
 def share_views(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """LOOKS of some flows to SHARED: those that both of the plan's viewpoints have."""
-    looks = values_of(batches, LOOKS, Viewed)
+    looks = values_of(batches, RowKind.LOOKS, Viewed)
     if not looks:
         return
     look, nothing = join(looks), np.zeros(0, np.uint64)
@@ -213,7 +199,7 @@ def _shared(flows: Ids, connections: Ids, plan: Plan, capture: int) -> Iterator[
     """SHARED of a capture's flows."""
     targets = targets_of(connections, plan.labels)
     for target in np.unique(targets).tolist():
-        yield index_row(target, SHARED, flows[targets == target].tobytes(), capture)
+        yield index_row(target, RowKind.SHARED, flows[targets == target].tobytes(), capture)
 
 
 class _Surveyed:
@@ -251,29 +237,29 @@ def survey(batches: Iterable[pa.RecordBatch], plan: Plan, place: int | None = No
     if place is not None:
         ends = replace(ends, place=np.full(len(ends), place, np.int64))
         own = OwnFlows(ends.id, ends.place, flow_hashes(ends.endpoints))
-        yield from deal(FLOWS, own, np.full(len(ends), bucket, np.int64))
+        yield from deal(RowKind.FLOWS, own, np.full(len(ends), bucket, np.int64))
     ids, places = ends.id[seen.conn], ends.place[seen.conn]
     yield from deal(
-        SEEN, Exchanges(ids, places, np.full(len(ids), bucket, np.int64), np.zeros_like(ids), seen),
+        RowKind.SEEN, Exchanges(ids, places, np.full(len(ids), bucket, np.int64), np.zeros_like(ids), seen),
         np.full(len(ids), bucket, np.int64),
     )  # fmt: skip
     keys, rows = both_ends.request_keys(seen)
     endpoints = mixed(*ends.endpoints.T)[seen.conn[rows]]
-    yield from deal(MET, Met(keys, endpoints, places[rows], ids[rows]), targets_of(keys, plan.labels))
+    yield from deal(RowKind.MET, Met(keys, endpoints, places[rows], ids[rows]), targets_of(keys, plan.labels))
     buckets = np.full(len(ends), bucket, np.int64)
     found = Found(ends.id, ends.place, buckets, ends.endpoints, ends.isn)
-    yield from deal(ENDS, found, np.full(len(ends), plan.labels[0], np.int64))
+    yield from deal(RowKind.ENDS, found, np.full(len(ends), plan.labels[0], np.int64))
 
 
 def meet(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """MET of some requests to PAIRS."""
-    met = values_of(batches, MET, Met)
+    met = values_of(batches, RowKind.MET, Met)
     if met:
         key, endpoints, place, ids = join(met)
         ranks = both_ends.ranks(places_of(plan))
         first, second, count = both_ends.meetings(key, endpoints, ranks[place], ids, ids.view(np.int64))
         pairs = Pairs(first.view(np.uint64), second.view(np.uint64), count.astype(np.int64))
-        yield from deal(PAIRS, pairs, np.full(len(count), plan.labels[0], np.int64))
+        yield from deal(RowKind.PAIRS, pairs, np.full(len(count), plan.labels[0], np.int64))
 
 
 def join_connections(
@@ -282,7 +268,7 @@ def join_connections(
     """All ENDS and PAIRS to JOINED, for the buckets of connections; and DOUBTED where it takes ClusterIds to say which
     are the same, and there are no `brokers`, who know them."""
     everything = list(batches)
-    found, met = values_of(everything, ENDS, Found), values_of(everything, PAIRS, Pairs)
+    found, met = values_of(everything, RowKind.ENDS, Found), values_of(everything, RowKind.PAIRS, Pairs)
     if not met:
         return
     ends, pairs = join(found), join(met)
@@ -309,9 +295,9 @@ def join_connections(
         first, second, count, Ends([], ends.id, ends.place, ends.endpoints, ends.isn), cluster_of
     )
     if doubted and brokers is None:
-        yield index_row(plan.labels[0], DOUBTED, b"")
+        yield index_row(plan.labels[0], RowKind.DOUBTED, b"")
     rows = np.flatnonzero(component >= 0)
-    yield from deal(JOINED, Joined(ends.id[rows], ends.id[component[rows]]), ends.bucket[rows])
+    yield from deal(RowKind.JOINED, Joined(ends.id[rows], ends.id[component[rows]]), ends.bucket[rows])
 
 
 def deal_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -319,8 +305,8 @@ def deal_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa
     joined: list[Joined] = []
     known: Joined | None = None
     for batch in batches:
-        joined += values_of([batch], JOINED, Joined)
-        for exchanges in values_of([batch], SEEN, Exchanges) if joined else ():
+        joined += values_of([batch], RowKind.JOINED, Joined)
+        for exchanges in values_of([batch], RowKind.SEEN, Exchanges) if joined else ():
             if known is None:
                 known = join(joined)
                 known = take(known, np.argsort(known.id))
@@ -328,13 +314,13 @@ def deal_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa
             rows = np.flatnonzero(known.id[at] == exchanges.id)
             component = known.component[at[rows]]
             mine = take(exchanges, rows)._replace(component=component)
-            yield from deal(SEEN, mine, targets_of(component, plan.labels))
+            yield from deal(RowKind.SEEN, mine, targets_of(component, plan.labels))
 
 
 def match_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """SEEN of some connections, all sights of them, to SIGHTS, by the buckets of connections, and CROSSED, by pairs of
     captures."""
-    given = values_of(batches, SEEN, Exchanges)
+    given = values_of(batches, RowKind.SEEN, Exchanges)
     if not given:
         return
     everything = join(given)
@@ -362,24 +348,26 @@ def _match(exchanges: Exchanges, plan: Plan) -> Iterator[pa.RecordBatch]:
             take(matched.removed, np.isin(matched.removed.id, own)),
             take(matched.measured, np.isin(matched.measured.crossings.id, own)),
         )  # fmt: skip
-        yield index_row(target, SIGHTS, dumped(part, Matched))
+        yield index_row(target, RowKind.SIGHTS, dumped(part, Matched))
     crossings = matched.measured.crossings
     pairs = mixed(np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far))
-    yield from deal(CROSSED, crossings, targets_of(pairs, plan.labels))
+    yield from deal(RowKind.CROSSED, crossings, targets_of(pairs, plan.labels))
 
 
 def measure(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """CROSSED of some pairs of captures to CLOCKS."""
-    crossed = values_of(batches, CROSSED, Crossings)
+    crossed = values_of(batches, RowKind.CROSSED, Crossings)
     if crossed:
-        yield index_row(0, CLOCKS, dumped(both_ends.measure_clocks(join(crossed), places_of(plan)), list[Clock]))
+        yield index_row(
+            0, RowKind.CLOCKS, dumped(both_ends.measure_clocks(join(crossed), places_of(plan)), list[Clock])
+        )
 
 
 def fingerprints(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """SIGHTS to their kind again, by capture: two sums over all that they say of its connections, which are the same
     wherever they are added up."""
     sums = np.zeros((len(plan.sources), 2), np.uint64)
-    for packed in packed_of(batches, SIGHTS):
+    for packed in packed_of(batches, RowKind.SIGHTS):
         held, others, removed, measured = loaded(packed, Matched)
         crossings = measured.crossings
         up = both_ends.upward(crossings, plan.clocks)
@@ -395,7 +383,7 @@ def fingerprints(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.R
             for seed in range(2):
                 np.add.at(sums[:, seed], of, mixed(ids.view(np.int64), *columns, seed=2 * number + seed + 1))
     for number in np.flatnonzero(sums.any(axis=1)).tolist():
-        yield index_row(0, SIGHTS, sums[number].tobytes(), number)
+        yield index_row(0, RowKind.SIGHTS, sums[number].tobytes(), number)
 
 
 def places_of(plan: Plan) -> list[Place]:
@@ -423,7 +411,7 @@ def with_sights(batches: Iterable[pa.RecordBatch], plan: Plan) -> tuple[Plan, It
         if count < batch.num_rows:
             rest = chain([batch.slice(count)], rest)
             break
-    packed, flows = list(packed_of(ahead, SIGHTS)), values_of(ahead, FLOWS, OwnFlows)
+    packed, flows = list(packed_of(ahead, RowKind.SIGHTS)), values_of(ahead, RowKind.FLOWS, OwnFlows)
     if not packed:
         return plan, rest
     sights = sights_of(packed, plan)

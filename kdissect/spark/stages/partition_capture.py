@@ -28,7 +28,7 @@ from kdissect.engine.sights.shared_flows import hashes
 from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET, VIEW
 from kdissect.spark.cells.segment_cells import unpack
 from kdissect.spark.stages.flow_numbers import Flows
-from kdissect.spark.stages.plan import FACTS, KEYS, SHARED, Source
+from kdissect.spark.stages.plan import RowKind, Source
 from kdissect.spark.stages.ranges import NEAR, read_ranges
 
 Words = npt.NDArray[np.int64]
@@ -253,7 +253,7 @@ def rows_of_index(batches: Iterable[pa.RecordBatch], facts: list[bytes] | None =
             capture, kind, packed, payload = (
                 batch.column(name)[i].as_py() for name in ("capture", "kind", "packed", "payload")
             )
-            if kind != FACTS:
+            if kind != RowKind.FACTS:
                 yield capture, kind, packed, payload
             elif facts is not None:
                 facts.append(packed)
@@ -280,9 +280,9 @@ def readings(
             shared: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
             while ahead is not None and ahead[0] == number:
                 _, kind, packed, payload = ahead
-                if kind == KEYS:
+                if kind == RowKind.KEYS:
                     secrets += loaded(packed, list[bytes])
-                elif kind == SHARED:
+                elif kind == RowKind.SHARED:
                     shared = np.append(shared, np.frombuffer(packed, np.uint64))
                 elif wanted is None:
                     yield piece(*unpack(packed), payload, flows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,11 +28,32 @@ INDEX = pa.schema(
 )
 """Rows of the first shuffle, in order of (capture, file, chunk): packed segment rows of one bucket of connections, with
 payloads that cannot be read by range; or something else, as `kind` says."""
-PACKETS, FACTS, KEYS, LOOKS = range(4)
-"""Kinds of index rows: segment rows, what was found out about a file as a whole, TLS keys that stand in a file, what
-tells its flows to other captures."""
-SHARED, MET, ENDS, PAIRS, DOUBTED, JOINED, SEEN, CROSSED, CLOCKS, SIGHTS, FLOWS = range(4, 15)
-"""Kinds of rows by which captures are matched (`kdissect.spark.stages.matching`), in columns as those of index rows."""
+
+
+class RowKind(IntEnum):
+    """What a row of INDEX has. Those of a bucket that are no part of a file come first, in this order."""
+
+    PACKETS = 0
+    """Segment rows."""
+    FACTS = 1
+    """What was found out about a file as a whole."""
+    KEYS = 2
+    """TLS keys that stand in a file."""
+    LOOKS = 3
+    """What tells a file's flows to other captures. All that follows: `kdissect.spark.stages.matching`."""
+    SHARED = 4
+    MET = 5
+    ENDS = 6
+    PAIRS = 7
+    DOUBTED = 8
+    JOINED = 9
+    SEEN = 10
+    CROSSED = 11
+    CLOCKS = 12
+    SIGHTS = 13
+    FLOWS = 14
+
+
 TASK_BYTES = 64 << 20
 """Small files are read together by one task up to so many bytes: a Python task costs 50 ms before it begins."""
 
