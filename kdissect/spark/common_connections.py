@@ -9,7 +9,7 @@ interfaces.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, reduce
 from itertools import combinations
@@ -52,8 +52,8 @@ class Shuffle(Protocol):
     def rows(self, frame: Any, kind: int) -> list[Row]:
         """The rows of a kind, for the driver."""
 
-    def any(self, frame: Any) -> bool:
-        """Whether there are rows."""
+    def captures(self, frame: Any) -> set[int]:
+        """The captures that rows are of."""
 
 
 class Common(NamedTuple):
@@ -65,17 +65,21 @@ class Common(NamedTuple):
     """The plan with how clocks stand, and with the interfaces that are matched."""
 
 
-def match_captures(plan: Plan, index: Any, shuffle: Shuffle) -> Common | None:
-    """What the captures of a job have in common; None for nothing. `index`: a frame with index rows of all files, and
-    with their looks."""
+def match_captures(
+    plan: Plan, looks: Sequence[Any], index_of: Callable[[set[int]], Any], shuffle: Shuffle
+) -> Common | None:
+    """What the captures of a job have in common; None for nothing. `looks`: frames with those of all files. `index_of`:
+    index rows of some captures."""
     if plan.interfaces:
-        plan = replace(plan, views=_views(index, shuffle))
+        plan = replace(plan, views=_views(looks, shuffle))
         if not plan.views:
             return None
     share = matching.share_views if plan.views else matching.share
-    shared = shuffle.through(partial(share, plan=plan), [index], [RowKind.LOOKS])
-    if not shuffle.any(shared):
+    shared = shuffle.through(partial(share, plan=plan), looks, [RowKind.LOOKS])
+    captures = shuffle.captures(shared)
+    if not captures:
         return None
+    index = index_of(captures)
     seen = [
         shuffle.through(partial(matching.survey, plan=plan, place=place), [index, shared], SURVEYED)
         for place in (range(len(plan.views)) if plan.views else [None])
@@ -92,17 +96,17 @@ def match_captures(plan: Plan, index: Any, shuffle: Shuffle) -> Common | None:
     matched = shuffle.through(partial(matching.match_exchanges, plan=plan), [dealt], [RowKind.SEEN])
     measured = shuffle.through(partial(matching.measure, plan=plan), [matched], [RowKind.CROSSED])
     clocks = [clock for _, packed in shuffle.rows(measured, RowKind.CLOCKS) for clock in loaded(packed, list[Clock])]
-    if not shuffle.any(matched) or (plan.views and not (clocks and clocks[0].took >= APART_NS)):
+    if not shuffle.captures(matched) or (plan.views and not (clocks and clocks[0].took >= APART_NS)):
         return None
     clocks.sort(key=lambda one: sorted((one.first, one.second)))
     return Common([matched, *(seen if plan.views else [])], replace(plan, clocks=clocks, looks=False))
 
 
-def _views(index: Any, shuffle: Shuffle) -> list[tuple[int, int]]:
+def _views(looks: Sequence[Any], shuffle: Shuffle) -> list[tuple[int, int]]:
     """Viewpoint and interface of the two that share most flows; none where no two share one."""
     interface: dict[int, int] = {}
     shared: Counter[tuple[int, int]] = Counter()
-    for _, packed in shuffle.rows(shuffle.through(matching.count_views, [index], [RowKind.LOOKS]), RowKind.PAIRS):
+    for _, packed in shuffle.rows(shuffle.through(matching.count_views, looks, [RowKind.LOOKS]), RowKind.PAIRS):
         counts = loaded(packed, ViewCounts)
         interface |= counts.interface
         shared.update(counts.shared)
@@ -140,11 +144,11 @@ def fingerprints(plan: Plan, common: Common | None, shuffle: Shuffle) -> list[st
     return [one.tobytes().hex() if one.any() else "" for one in sums]
 
 
-def with_looks(plan: Plan) -> Plan:
-    """The plan by which files are indexed."""
+def with_looks(plan: Plan, kept: bool = False) -> Plan:
+    """The plan by which files are indexed. `kept`: a later job may have more captures."""
     several = plan.sources[0].interfaces if len(plan.sources) == 1 else ()
     interfaces = several if len(several) > 1 else ()
-    return replace(plan, looks=len(plan.sources) > 1 or bool(interfaces), interfaces=interfaces)
+    return replace(plan, looks=kept or len(plan.sources) > 1 or bool(interfaces), interfaces=interfaces)
 
 
 def decoding_plan(plan: Plan, common: Common | None) -> Plan:
@@ -174,9 +178,9 @@ class BySpark:
         found = frame.where(frame["kind"] == kind).select("capture", "packed").collect()
         return [(int(capture), bytes(packed)) for capture, packed in found]
 
-    def any(self, frame: DataFrame) -> bool:
+    def captures(self, frame: DataFrame) -> set[int]:
         """See Shuffle."""
-        return not frame.isEmpty()
+        return {int(row[0]) for row in frame.select("capture").distinct().collect()}
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """The frame, whose rows stay once they were made."""
@@ -194,31 +198,51 @@ class BySpark:
 
 
 class Matching:
-    """What the captures of a job have in common, by Spark. `index_of`: index rows of files, by a plan."""
+    """What the captures of a job have in common, by Spark. `plan`: `with_looks`; `index_of`: index rows of files.
 
-    def __init__(self, plan: Plan, index_of: Callable[[Plan], DataFrame]) -> None:
-        self._plan = with_looks(plan)
-        self._index_of = index_of
+    Where earlier jobs have left the looks of captures, `known`: by capture, the first of its files that has none there,
+    and how many of its packets have; and `looks`: LOOKS rows of the others.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        index_of: Callable[[Plan, Sequence[tuple[int, int]]], DataFrame],
+        known: Mapping[int, tuple[int, int]] | None = None,
+        looks: Sequence[DataFrame] = (),
+    ) -> None:
+        self._plan, self._index_of = plan, index_of
+        self._begins = {number: (known or {}).get(number, (0, 0)) for number in range(len(plan.sources))}
+        self._looks = looks
         self._shuffle = BySpark(plan)
+        self._frames: list[tuple[DataFrame, dict[int, tuple[int, int]]]] = []
+        """Index rows that stay: and of which captures, from where on."""
 
-    @cached_property
-    def index(self) -> DataFrame:
-        """Index rows of all files."""
-        index = self._index_of(self._plan)
-        return self._shuffle.keep(index) if self._plan.looks else index
-
-    def index_of(self, files: Sequence[tuple[int, int]]) -> DataFrame:
-        """The index rows of some files."""
-        index = self.index
-        file = index["capture"].cast("long") * (1 << 32) + index["file"]
-        return index.where(file.isin([(number << 32) + one for number, one in files]))
+    def index(self, begins: Mapping[int, tuple[int, int]]) -> DataFrame:
+        """Index rows of these captures, from a file on (number, packets of it to skip)."""
+        frames, rest = [], dict(begins)
+        for frame, there in self._frames:
+            same = [number for number, begin in rest.items() if there.get(number) == begin]
+            if same:
+                frames.append(frame if same == list(there) else frame.where(frame["capture"].isin(same)))
+            rest = {number: begin for number, begin in rest.items() if number not in same}
+        sources = self._plan.sources
+        files = [(n, file) for n, (first, _) in rest.items() for file in range(first, len(sources[n].files))]
+        if files or not frames:
+            skips = {(number, first): skip for number, (first, skip) in rest.items() if skip}
+            more = self._index_of(replace(self._plan, skips=skips), files)
+            if self._plan.looks:
+                self._frames.append((self._shuffle.keep(more), rest))
+            frames.append(more)
+        return reduce(lambda one, other: one.unionAll(other), frames)
 
     @cached_property
     def _common(self) -> Common | None:
-        if not self._plan.looks:
+        if len(self._plan.sources) == 1 and not self._plan.interfaces:
             return None
-        common = match_captures(self._plan, self.index, self._shuffle)
-        self._shuffle.unpersist(self.index, *([] if common is None else common.frames))
+        looks = [self.index(self._begins), *self._looks]
+        common = match_captures(self._plan, looks, lambda captures: self.index(from_begin(captures)), self._shuffle)
+        self._shuffle.unpersist(*(frame for frame, _ in self._frames), *([] if common is None else common.frames))
         return common
 
     @cached_property
@@ -239,6 +263,11 @@ class Matching:
     def unpersist(self) -> None:
         """Give back the disk that rows take."""
         self._shuffle.unpersist()
+
+
+def from_begin(captures: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """All files of these captures: see `Matching.index`."""
+    return dict.fromkeys(sorted(captures), (0, 0))
 
 
 def bucketed(plan: Plan, frames: Sequence[DataFrame], kinds: Sequence[int]) -> DataFrame:

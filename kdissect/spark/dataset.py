@@ -12,7 +12,7 @@ from kdissect.arrays.typed_values import loaded
 from kdissect.problems import CaptureUnreadable
 from kdissect.spark.cells.aligned_rows import ALIGNED, FROM_ALIGNED
 from kdissect.spark.cells.table_cells import STAGED
-from kdissect.spark.common_connections import Matching
+from kdissect.spark.common_connections import Matching, from_begin, with_looks
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.remarks import Remark, rows_of, searched_in_spans
 from kdissect.spark.schemas import spark_schema, with_single, without
@@ -145,12 +145,8 @@ class Dataset(Mapping[str, "DataFrame"]):
     def _schema(self, name: str) -> pa.Schema:
         return pa.schema([SCHEMAS[name].field(column) for column in self.plan.tables[name]])
 
-    def _files(self) -> list[tuple[int, int]]:
-        """(number of the capture, number of the file) of what is read."""
-        return [(n, file) for n, source in enumerate(self.plan.sources) for file in range(len(source.files))]
-
     def _index(self, plan: Plan, files: Sequence[tuple[int, int]]) -> DataFrame:
-        """Index rows of these files."""
+        """Index rows of files: (number of the capture, number of the file)."""
         tasks = _tasks(plan, [(n, file) for n, file in files if not plan.sources[n].remote])
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -165,7 +161,7 @@ class Dataset(Mapping[str, "DataFrame"]):
     @cached_property
     def _matching(self) -> Matching:
         """What the captures have in common."""
-        return Matching(self.plan, partial(self._index, files=self._files()))
+        return Matching(with_looks(self.plan), self._index)
 
     @cached_property
     def _followed(self) -> DataFrame:
@@ -173,7 +169,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         from pyspark import StorageLevel
 
         plan = self._matching.plan
-        rows = self._matching.bucketed(plan, self._matching.index)
+        rows = self._matching.bucketed(plan, self._matching.index(from_begin(range(len(plan.sources)))))
         decoded = rows.mapInArrow(partial(_decode, plan=plan), spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
 

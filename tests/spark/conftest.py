@@ -99,8 +99,8 @@ class Lists:
         rows = [row for batch in frame for row in batch.to_pylist()]
         return [(row["capture"], row["packed"]) for row in rows if row["kind"] == kind]
 
-    def any(self, frame: list[pa.RecordBatch]) -> bool:
-        return any(batch.num_rows for batch in frame)
+    def captures(self, frame: list[pa.RecordBatch]) -> set[int]:
+        return {capture for batch in frame for capture in batch.column("capture").to_pylist()}
 
 
 def simulated(
@@ -126,7 +126,7 @@ def simulated(
         plan = replace(plan, giant=giant, unit=unit)
     plan = with_looks(plan)
     indexed = list(index([(n, f) for n, source in enumerate(sources) for f in range(len(source.files))], plan))
-    common = match_captures(plan, indexed, Lists(partitions)) if plan.looks else None
+    common = match_captures(plan, [indexed], lambda captures: indexed, Lists(partitions)) if plan.looks else None
     plan = decoding_plan(plan, common)
     frames = [indexed, *([] if common is None else common.frames)]
     buckets = Lists(partitions).buckets(frames, DECODED)

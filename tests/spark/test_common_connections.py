@@ -14,6 +14,7 @@ import kdissect
 import kdissect.spark
 from kdissect.engine.capture_tables import MADE
 from kdissect.spark.common_connections import BySpark
+from kdissect.spark.dataset import Dataset
 from kdissect.spark.source import remote_captures
 from tests.other_cluster import write_other_cluster
 
@@ -104,6 +105,38 @@ def test_captures_that_only_spark_reads(
         assert made.remarks == []
         made.unpersist()
     assert not kept or made.reused == "2 of 2 captures as decoded before, 0 decoded whole"
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings(WARNED)
+def test_kept_captures_are_read_again_only_where_others_share_their_connections(
+    spark: Any, captures: Path, tmp_path: Path, equal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What tells their flows to captures that come later is kept with their rows."""
+    read: list[str] = []
+    index: Callable[..., Any] = Dataset._index
+
+    def noted(made: Any, plan: Any, files: Any) -> Any:
+        read.extend(plan.sources[number].name for number, _ in files)
+        return index(made, plan, files)
+
+    monkeypatch.setattr(Dataset, "_index", noted)
+    client, broker = both_ends(captures, tmp_path)
+    others = [captures / name for name in ("raw_ids.pcap", "base_tiny.pcap")]
+    tables = ["exchanges", "connections", "clock_offsets", "problems"]
+
+    def job(*paths: Path) -> set[str]:
+        read.clear()
+        made = kdissect.spark.dissect(spark, list(paths), tables, keep=tmp_path / "kept", partitions=2)
+        equal({name: frame.toArrow() for name, frame in made.items()}, kdissect.open(list(paths)).tables(tables))
+        return set(read)
+
+    assert job(client) == {"client.pcap"}
+    assert job(client, others[0]) == {"raw_ids.pcap"}
+    assert job(client, others[0], broker) == {"client.pcap", "broker.pcap"}
+    assert job(client, others[0], broker) == set()
+    assert job(client, others[0], broker, others[1]) >= {"base_tiny.pcap", "client.pcap", "broker.pcap"}
+    assert job(client, others[0], others[1]) == {"client.pcap"}
 
 
 @pytest.mark.spark

@@ -28,10 +28,11 @@ from kdissect.net.segment import FLOW, FLOW_COLUMNS
 from kdissect.spark.cells.segment_cells import pack, unpack
 from kdissect.spark.cells.table_cells import STAGED, Cell, cell, kept_note, read_cell, rows
 from kdissect.spark.stages import decoding
+from kdissect.spark.stages.dealt_arrays import deal, targets_of
 from kdissect.spark.stages.decoding import LEARNED, Following, Learned
 from kdissect.spark.stages.indexing import Chunks
-from kdissect.spark.stages.matching import with_sights
-from kdissect.spark.stages.partition_capture import select_rows
+from kdissect.spark.stages.matching import Looked, with_sights
+from kdissect.spark.stages.partition_capture import rows_of_index, select_rows
 from kdissect.spark.stages.plan import INDEX, Plan, RowKind
 from kdissect.tables.identity import ID_BYTES, connection_ids
 
@@ -44,6 +45,8 @@ SETTLED, OPEN, PACKED, WHOLE = "_settled", "_open", "_packets", "_whole"
 index rows of these, and that the capture cannot go on."""
 CARRIED = pa.schema([field for field in INDEX if field.name in ("file", "chunk", "packed", "payload")])
 """Columns of index rows that are carried on."""
+FLOW_LOOKS = "_looks"
+"""Staged rows with what tells flows to captures that come later."""
 OF_UNITS = "_of_units"
 """What the messages in units told."""
 SPOOL = 64 << 20
@@ -167,6 +170,20 @@ def indexed(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[int,
             source = numbers[number]
             made, flows = unpack(packed)
             yield from Chunks(plan, source, file, plan.sources[source]).again(chunk, made, flows, payload)
+
+
+def kept_looks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """LOOKS rows to rows of KEPT."""
+    for number, _, packed, _ in rows_of_index(batches):
+        yield from _of(number, [rows([Cell(FLOW_LOOKS, "", packed)])])
+
+
+def looks_again(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
+    """Rows of KEPT with looks to LOOKS of this job. `numbers`: as of `indexed`."""
+    for batch in batches:
+        for data, number in zip(batch.column("data"), batch.column("source").to_pylist(), strict=True):
+            look = loaded(data.as_py(), Looked)
+            yield from deal(RowKind.LOOKS, look, targets_of(look.mark, plan.labels), numbers[number])
 
 
 def settled_rows(

@@ -104,7 +104,7 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
             if plan.interfaces:
                 views.append(carrying(segments))
             elif plan.looks:
-                looking.add_rows(segments[:, HEADERS], len(scanner.flows))
+                looking.add_rows(segments[segments[:, sg.PACKET] > chunks.skip][:, HEADERS], len(scanner.flows))
             chunks.add_block(block, segments)
             if chunks.full:
                 yield from chunks.cut(scanner.flows)
@@ -160,8 +160,8 @@ class Chunks:
         """Bucket of each flow met so far: of a type that sorts in linear time."""
         self._count = self._bytes = 0
         self._most = min(max(ROWS, ROWS_A_BUCKET * len(plan.labels)), MOST_ROWS)
-        self._skip = plan.skips.get((number, file), 0)
-        self._chunk = self._skip
+        self.skip = plan.skips.get((number, file), 0)
+        self._chunk = self.skip
         """Number of the next chunk: behind all of those, at most one for each packet, that an earlier job has made."""
         self.last = 0
         """Number of the last packet taken."""
@@ -170,7 +170,7 @@ class Chunks:
         """The segment rows of a block, but for those of packets that an earlier job has read."""
         if len(segments):
             self.last = max(self.last, int(segments[:, sg.PACKET].max()))
-        rows = segments[segments[:, sg.PACKET] > self._skip]
+        rows = segments[segments[:, sg.PACKET] > self.skip]
         inline = rows[:, sg.AT] >= EXTRA if self.source.ranged else rows[:, sg.LEN] > 0
         payload = np.zeros(0, np.uint8)
         if inline.any():
