@@ -15,7 +15,7 @@ difference between the ways cannot be told from an offset: half the smallest sum
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -74,10 +74,6 @@ class Seen:
     client: Int64s
     """A hash of the request's client id, 0 for none."""
 
-    def take(self, rows: Int64s) -> Seen:
-        """Some of the rows."""
-        return Seen(*(getattr(self, field.name)[rows] for field in fields(self)))
-
 
 class Place(NamedTuple):
     """Where connections were captured: a capture, or one interface of it."""
@@ -134,7 +130,7 @@ class Crossings(NamedTuple):
         took: Int64s = np.clip(self.outward + self.back, 0, None)
         return took
 
-    def take(self, rows: Int64s) -> Crossings:
+    def select_rows(self, rows: Int64s) -> Crossings:
         """Some of the rows."""
         near, far, ids, *times = self
         return Crossings(near[rows], far[rows], ids[rows], *(column[rows] for column in times))
@@ -306,7 +302,7 @@ def match(seen: Seen, connections: Ends, component: Int64s) -> tuple[Matched, In
     gone, in_all = (np.bincount(by_id[seen.conn[some]], minlength=len(ids))[own] for some in (removed, slice(None)))
     matched = Matched(
         Held(ids[own], connections.place[first[own]], gone, gone == in_all),
-        _others(connections, component, members),
+        _find_others(connections, component, members),
         Removed(connections.id[seen.conn[removed]], keys[removed]),
         Measured(keys[near], crossings, crossings.both_ways + behind, queued),
     )
@@ -342,7 +338,7 @@ def _names(connections: Ends) -> npt.NDArray[np.object_]:
     return np.array([place.name for place in connections.places], object)
 
 
-def _others(connections: Ends, component: Int64s, members: Int64s) -> Others:
+def _find_others(connections: Ends, component: Int64s, members: Int64s) -> Others:
     """Which of these connections are the same one, at two places. `component`: by connection, the same number where
     they are."""
     members = members[np.argsort(component[members], kind="stable")]
@@ -361,16 +357,16 @@ def _others(connections: Ends, component: Int64s, members: Int64s) -> Others:
     return Others(connections.id[of], connections.place[held], connections.id[held])
 
 
-def _other_places(ids: Ids, others: Others, places: Sequence[Place]) -> pa.ListArray:
+def _other_places(ids: Ids, pairs: Others, places: Sequence[Place]) -> pa.ListArray:
     """For each of these connections, by their ids, the other places that hold it; behind them an empty list."""
-    order = np.lexsort((others.other, ranks(places)[others.place], others.id))
+    order = np.lexsort((pairs.other, ranks(places)[pairs.place], pairs.id))
     captures, interfaces = (
-        pa.array([getattr(place, name) for place in places], TEXT).take(pa.array(others.place[order]))
+        pa.array([getattr(place, name) for place in places], TEXT).take(pa.array(pairs.place[order]))
         for name in Place._fields
     )
-    of = others.id[order]
+    of = pairs.id[order]
     offsets = np.append(np.searchsorted(of, ids), [len(of), len(of)]).astype(np.int32)
-    ids_there = connection_ids(others.other[order])
+    ids_there = connection_ids(pairs.other[order])
     structs = pa.StructArray.from_arrays([captures, interfaces, ids_there], fields=list(PLACES.value_type))
     return pa.ListArray.from_arrays(offsets, structs, type=PLACES)
 
@@ -488,7 +484,7 @@ def measure_clocks(crossings: Crossings, places: Sequence[Place]) -> list[Clock]
         if both[0] != both[1] and len(rows) >= LEAST:
             one, other = sorted(both, key=rank.__getitem__)
             turned = 2 * np.count_nonzero(crossings.near[rows] != one) > len(rows)
-            found.append(_clock(*((other, one) if turned else (one, other)), crossings.take(rows)))
+            found.append(_clock(*((other, one) if turned else (one, other)), crossings.select_rows(rows)))
     return found
 
 
@@ -521,7 +517,7 @@ def upward(crossings: Crossings, clocks: Sequence[Clock]) -> Int64s:
     low, high = np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far)
     for one in clocks:
         rows = np.flatnonzero((low == min(one.first, one.second)) & (high == max(one.first, one.second)))
-        up[rows] = one.upward(crossings.take(rows))
+        up[rows] = one.upward(crossings.select_rows(rows))
     return up
 
 

@@ -87,7 +87,7 @@ def match_captures(
     met = shuffle.through(partial(matching.meet, plan=plan), seen, [RowKind.MET])
     joined = shuffle.through(partial(matching.join_connections, plan=plan), [*seen, met], [RowKind.ENDS, RowKind.PAIRS])
     if shuffle.rows(joined, RowKind.DOUBTED):
-        brokers = Brokers() if plan.views else _brokers(plan, index, shuffle)
+        brokers = Brokers() if plan.views else _learn_brokers(plan, index, shuffle)
         join = partial(matching.join_connections, plan=plan, brokers=brokers)
         joined = shuffle.through(join, [*seen, met], [RowKind.ENDS, RowKind.PAIRS])
     dealt = shuffle.through(
@@ -116,7 +116,7 @@ def _views(looks: Sequence[Any], shuffle: Shuffle) -> list[tuple[int, int]]:
     return [(view, interface[view]) for view in both] if shared[min(both), max(both)] else []
 
 
-def _brokers(plan: Plan, index: Any, shuffle: Shuffle) -> Brokers:
+def _learn_brokers(plan: Plan, index: Any, shuffle: Shuffle) -> Brokers:
     """What messages tell of brokers and their ClusterIds."""
     told = replace(plan, tables={"exchanges": ["cluster"]}, giant=1 << 62, placed=False)
     found = Brokers()
@@ -144,11 +144,11 @@ def fingerprints(plan: Plan, common: Common | None, shuffle: Shuffle) -> list[st
     return [one.tobytes().hex() if one.any() else "" for one in sums]
 
 
-def with_looks(plan: Plan, kept: bool = False) -> Plan:
-    """The plan by which files are indexed. `kept`: a later job may have more captures."""
+def with_looks(plan: Plan, lasting: bool = False) -> Plan:
+    """The plan by which files are indexed. `lasting`: a later job may have more captures."""
     several = plan.sources[0].interfaces if len(plan.sources) == 1 else ()
     interfaces = several if len(several) > 1 else ()
-    return replace(plan, looks=kept or len(plan.sources) > 1 or bool(interfaces), interfaces=interfaces)
+    return replace(plan, looks=lasting or len(plan.sources) > 1 or bool(interfaces), interfaces=interfaces)
 
 
 def decoding_plan(plan: Plan, common: Common | None) -> Plan:

@@ -70,7 +70,7 @@ class Copies(NamedTuple):
     down: Int64s
     """ns: the same of the response."""
 
-    def find(self, ids: Ids, n: Int64s, orphan: Flags) -> tuple[Int64s, Int64s]:
+    def find_exchanges(self, ids: Ids, n: Int64s, orphan: Flags) -> tuple[Int64s, Int64s]:
         """Of exchanges, by their connections' ids and their numbers: those that are measured or not kept, and where
         they stand in `keys`."""
         place = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
@@ -83,7 +83,7 @@ class Copies(NamedTuple):
     def part(self, ids: Ids, n: Int64s, orphan: Flags) -> Copies:
         """The same of these exchanges and their connections alone."""
         own = np.flatnonzero(np.isin(self.ids, ids))
-        at = np.unique(self.find(ids, n, orphan)[1])
+        at = np.unique(self.find_exchanges(ids, n, orphan)[1])
         place = np.searchsorted(own, self.keys[at] >> CONNECTION)
         rest = self.keys[at] & (np.int64(1) << CONNECTION) - 1
         measure = self.measure[at]
@@ -109,7 +109,7 @@ class Sights(NamedTuple):
     def of(self, done: Completed, connections: Connections) -> Completed:
         """A block's exchanges without those that are told by another sight, the others with what was measured."""
         copies = self.copies
-        rows, at = copies.find(connections.id[done.conn], done.n, done.is_orphan)
+        rows, at = copies.find_exchanges(connections.id[done.conn], done.n, done.is_orphan)
         if not len(rows):
             return done
         measure = copies.measure[at]

@@ -130,7 +130,7 @@ class Onlooker:
         self._parts: list[Words] = []
         self._isn: list[tuple[Words, Words]] = []
 
-    def take(self, harvest: Harvest, completion: Completion) -> None:
+    def take_exchanges(self, harvest: Harvest, completion: Completion) -> None:
         """Take the exchanges out of a harvest."""
         rows, base = harvest.exchanges[harvest.exchanges["status"] != TOKEN], completion.ledger.base
         request, response = rows["request"], rows["response"]
@@ -171,5 +171,5 @@ class _Watched(CaptureFiles):
     @contextmanager
     def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
         """See Inputs."""
-        self.onlooker.take(harvest, completion)
+        self.onlooker.take_exchanges(harvest, completion)
         yield

@@ -28,7 +28,7 @@ from kdissect.net.segment import FLOW, FLOW_COLUMNS
 from kdissect.spark.cells.segment_cells import pack, unpack
 from kdissect.spark.cells.table_cells import STAGED, Cell, cell, kept_note, read_cell, rows
 from kdissect.spark.stages import decoding
-from kdissect.spark.stages.dealt_arrays import deal, targets_of
+from kdissect.spark.stages.dealt_arrays import deal_rows, targets_of
 from kdissect.spark.stages.decoding import LEARNED, Following, Learned
 from kdissect.spark.stages.indexing import Chunks
 from kdissect.spark.stages.matching import Looked, with_sights
@@ -183,7 +183,7 @@ def looks_again(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[
     for batch in batches:
         for data, number in zip(batch.column("data"), batch.column("source").to_pylist(), strict=True):
             look = loaded(data.as_py(), Looked)
-            yield from deal(RowKind.LOOKS, look, targets_of(look.mark, plan.labels), numbers[number])
+            yield from deal_rows(RowKind.LOOKS, look, targets_of(look.mark, plan.labels), numbers[number])
 
 
 def settled_rows(

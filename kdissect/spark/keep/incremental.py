@@ -117,7 +117,7 @@ class KeptDataset(Dataset):
     def _match(self, works: Sequence[Work]) -> Matching:
         """What the captures have in common. `works`: what is to be done where that is what it was."""
         sources = self.plan.sources
-        plan = with_looks(replace(self.plan, labels=self._plan_of(sources).labels), kept=True)
+        plan = with_looks(replace(self.plan, labels=self._plan_of(sources).labels), lasting=True)
         known: dict[int, tuple[int, int]] = {}
         left: dict[str, dict[int, int]] = {}
         for number, work in enumerate(works):

@@ -20,25 +20,25 @@ ROWS = 1 << 17
 """Rows of one cell, at most."""
 
 
-def take(value: T, rows: Any) -> T:
+def take_rows(value: T, rows: Any) -> T:
     """Some rows of all arrays."""
     if isinstance(value, np.ndarray):
         return cast(T, value[rows])
-    return _made(value, [take(part, rows) for part in _parts(value)])
+    return _rebuild(value, [take_rows(part, rows) for part in _arrays_of(value)])
 
 
-def join(values: Sequence[T]) -> T:
+def join_rows(values: Sequence[T]) -> T:
     """The rows of one value (at least) after the other."""
     if isinstance(values[0], np.ndarray):
         return cast(T, np.concatenate(cast(Any, values)))
-    return _made(values[0], [join(parts) for parts in zip(*map(_parts, values), strict=True)])
+    return _rebuild(values[0], [join_rows(parts) for parts in zip(*map(_arrays_of, values), strict=True)])
 
 
-def _parts(value: Any) -> Sequence[Any]:
+def _arrays_of(value: Any) -> Sequence[Any]:
     return [getattr(value, field.name) for field in fields(value)] if is_dataclass(value) else value
 
 
-def _made(like: T, parts: Sequence[Any]) -> T:
+def _rebuild(like: T, parts: Sequence[Any]) -> T:
     return type(like)(*parts)
 
 
@@ -47,13 +47,13 @@ def targets_of(hashes: npt.NDArray[np.uint64], labels: Sequence[int]) -> Int64s:
     return np.array(labels, np.int64)[(hashes % np.uint64(len(labels))).astype(np.int64)]
 
 
-def deal(kind: int, value: Any, targets: Int64s, capture: int = -1) -> Iterator[pa.RecordBatch]:
+def deal_rows(kind: int, value: Any, targets: Int64s, capture: int = -1) -> Iterator[pa.RecordBatch]:
     """Rows of INDEX with a value's rows; `targets`: one of `Plan.labels` for each, whose task is to have it."""
     order = np.argsort(targets, kind="stable")
     for begin, end in runs(targets[order]):
         for first in range(begin, end, ROWS):
             rows = order[first : min(first + ROWS, end)]
-            yield index_row(int(targets[rows[0]]), kind, dumped(take(value, rows), type(value)), capture)
+            yield index_row(int(targets[rows[0]]), kind, dumped(take_rows(value, rows), type(value)), capture)
 
 
 def index_row(bucket: int, kind: int, packed: bytes, capture: int = -1) -> pa.RecordBatch:

@@ -33,7 +33,7 @@ from kdissect.net import segment as sg
 from kdissect.net.scanner import Tally
 from kdissect.problems import CaptureError, CaptureNotFound
 from kdissect.spark.cells.segment_cells import pack, turned
-from kdissect.spark.stages.dealt_arrays import deal, take, targets_of
+from kdissect.spark.stages.dealt_arrays import deal_rows, take_rows, targets_of
 from kdissect.spark.stages.matching import Looked, Viewed
 from kdissect.spark.stages.plan import INDEX, Plan, RowKind, Source
 from kdissect.spark.stages.skimming import Skimmed
@@ -134,8 +134,8 @@ def _looks(plan: Plan, number: int, looking: Looking, flows: Words) -> Iterator[
     mark = np.concatenate([known[carrying], mixed(marks.view(np.int64), seed=1)])
     buckets = connection_id(plan.sources[number].name, flows, nothing, nothing)
     _, once = np.unique(mixed(mark.view(np.int64), of.view(np.int64)), return_index=True)
-    looked = take(Looked(mark, known[of], buckets[of]), once)
-    yield from deal(RowKind.LOOKS, looked, targets_of(looked.mark, plan.labels), number)
+    looked = take_rows(Looked(mark, known[of], buckets[of]), once)
+    yield from deal_rows(RowKind.LOOKS, looked, targets_of(looked.mark, plan.labels), number)
 
 
 def _views(plan: Plan, views: Sequence[Words], scanner: Viewpoints) -> Iterator[pa.RecordBatch]:
@@ -146,7 +146,7 @@ def _views(plan: Plan, views: Sequence[Words], scanner: Viewpoints) -> Iterator[
     known, of, nothing = hashes(flows), direction >> 1, np.zeros(len(flows), np.int64)
     buckets = connection_id(plan.sources[0].name, flows, nothing, nothing)
     viewed = Viewed(view.copy(), direction & 1, interface, known[of], buckets[of])
-    yield from deal(RowKind.LOOKS, viewed, targets_of(viewed.flow, plan.labels), 0)
+    yield from deal_rows(RowKind.LOOKS, viewed, targets_of(viewed.flow, plan.labels), 0)
 
 
 class Chunks:

@@ -41,8 +41,16 @@ from kdissect.engine.sights.one_file import flow_hashes, name_of
 from kdissect.engine.sights.survey import Onlooker, text_hashes, undecoded
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.spark.stages.dealt_arrays import deal, index_row, join, packed_of, take, targets_of, values_of
-from kdissect.spark.stages.partition_capture import IndexRow, Wanted, readings, rows_of_index
+from kdissect.spark.stages.dealt_arrays import (
+    deal_rows,
+    index_row,
+    join_rows,
+    packed_of,
+    take_rows,
+    targets_of,
+    values_of,
+)
+from kdissect.spark.stages.partition_capture import IndexRow, Survey, readings, rows_of_index
 from kdissect.spark.stages.plan import Plan, RowKind
 from kdissect.tables.address_texts import Addresses
 from kdissect.tables.brokers import Brokers
@@ -135,7 +143,7 @@ def share(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBa
         numbers.append(np.full(len(looks[-1].mark), number, np.int64))
     if not looks:
         return
-    capture, look = np.concatenate(numbers), join(looks)
+    capture, look = np.concatenate(numbers), join_rows(looks)
     order = np.lexsort((capture, look.mark))
     mark, at = look.mark[order], capture[order]
     begins = np.flatnonzero(np.append(True, mark[1:] != mark[:-1]))
@@ -154,7 +162,7 @@ def count_views(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     looks = values_of(batches, RowKind.LOOKS, Viewed)
     if not looks:
         return
-    look = join(looks)
+    look = join_rows(looks)
     interface = dict(zip(look.view.tolist(), look.interface.tolist(), strict=True))
     counts: dict[tuple[int, int], int] = {}
     views = _views_by_flow(look)
@@ -186,7 +194,7 @@ def share_views(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.Re
     looks = values_of(batches, RowKind.LOOKS, Viewed)
     if not looks:
         return
-    look, nothing = join(looks), np.zeros(0, np.uint64)
+    look, nothing = join_rows(looks), np.zeros(0, np.uint64)
     views = _views_by_flow(look)
     one, other = (views.get(view, nothing) for view, _ in plan.views)
     shared = np.intersect1d(one, other)
@@ -211,12 +219,12 @@ class _Surveyed:
 
     def readings(self) -> Iterator[tuple[int, Packets, Segments]]:
         """See Inputs."""
-        yield from readings(self._plan.sources, self._index, Wanted(self._view))
+        yield from readings(self._plan.sources, self._index, Survey(self._view))
 
     @contextmanager
     def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
         """See Inputs."""
-        self.onlooker.take(harvest, completion)
+        self.onlooker.take_exchanges(harvest, completion)
         yield
 
     def ending(self, dissector: Dissector, segments: Segments) -> None:
@@ -237,29 +245,29 @@ def survey(batches: Iterable[pa.RecordBatch], plan: Plan, place: int | None = No
     if place is not None:
         ends = replace(ends, place=np.full(len(ends), place, np.int64))
         own = OwnFlows(ends.id, ends.place, flow_hashes(ends.endpoints))
-        yield from deal(RowKind.FLOWS, own, np.full(len(ends), bucket, np.int64))
+        yield from deal_rows(RowKind.FLOWS, own, np.full(len(ends), bucket, np.int64))
     ids, places = ends.id[seen.conn], ends.place[seen.conn]
-    yield from deal(
+    yield from deal_rows(
         RowKind.SEEN, Exchanges(ids, places, np.full(len(ids), bucket, np.int64), np.zeros_like(ids), seen),
         np.full(len(ids), bucket, np.int64),
     )  # fmt: skip
     keys, rows = both_ends.request_keys(seen)
     endpoints = mixed(*ends.endpoints.T)[seen.conn[rows]]
-    yield from deal(RowKind.MET, Met(keys, endpoints, places[rows], ids[rows]), targets_of(keys, plan.labels))
+    yield from deal_rows(RowKind.MET, Met(keys, endpoints, places[rows], ids[rows]), targets_of(keys, plan.labels))
     buckets = np.full(len(ends), bucket, np.int64)
     found = Found(ends.id, ends.place, buckets, ends.endpoints, ends.isn)
-    yield from deal(RowKind.ENDS, found, np.full(len(ends), plan.labels[0], np.int64))
+    yield from deal_rows(RowKind.ENDS, found, np.full(len(ends), plan.labels[0], np.int64))
 
 
 def meet(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """MET of some requests to PAIRS."""
     met = values_of(batches, RowKind.MET, Met)
     if met:
-        key, endpoints, place, ids = join(met)
+        key, endpoints, place, ids = join_rows(met)
         ranks = both_ends.ranks(places_of(plan))
         first, second, count = both_ends.meetings(key, endpoints, ranks[place], ids, ids.view(np.int64))
         pairs = Pairs(first.view(np.uint64), second.view(np.uint64), count.astype(np.int64))
-        yield from deal(RowKind.PAIRS, pairs, np.full(len(count), plan.labels[0], np.int64))
+        yield from deal_rows(RowKind.PAIRS, pairs, np.full(len(count), plan.labels[0], np.int64))
 
 
 def join_connections(
@@ -271,8 +279,8 @@ def join_connections(
     found, met = values_of(everything, RowKind.ENDS, Found), values_of(everything, RowKind.PAIRS, Pairs)
     if not met:
         return
-    ends, pairs = join(found), join(met)
-    ends = take(ends, np.argsort(ends.id))
+    ends, pairs = join_rows(found), join_rows(met)
+    ends = take_rows(ends, np.argsort(ends.id))
     keys = mixed(pairs.first.view(np.int64), pairs.second.view(np.int64))
     _, one, of = np.unique(keys, return_index=True, return_inverse=True)
     count = np.zeros(len(one), np.int64)
@@ -297,7 +305,7 @@ def join_connections(
     if doubted and brokers is None:
         yield index_row(plan.labels[0], RowKind.DOUBTED, b"")
     rows = np.flatnonzero(component >= 0)
-    yield from deal(RowKind.JOINED, Joined(ends.id[rows], ends.id[component[rows]]), ends.bucket[rows])
+    yield from deal_rows(RowKind.JOINED, Joined(ends.id[rows], ends.id[component[rows]]), ends.bucket[rows])
 
 
 def deal_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -308,13 +316,13 @@ def deal_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa
         joined += values_of([batch], RowKind.JOINED, Joined)
         for exchanges in values_of([batch], RowKind.SEEN, Exchanges) if joined else ():
             if known is None:
-                known = join(joined)
-                known = take(known, np.argsort(known.id))
+                known = join_rows(joined)
+                known = take_rows(known, np.argsort(known.id))
             at = np.minimum(np.searchsorted(known.id, exchanges.id), len(known.id) - 1)
             rows = np.flatnonzero(known.id[at] == exchanges.id)
             component = known.component[at[rows]]
-            mine = take(exchanges, rows)._replace(component=component)
-            yield from deal(RowKind.SEEN, mine, targets_of(component, plan.labels))
+            mine = take_rows(exchanges, rows)._replace(component=component)
+            yield from deal_rows(RowKind.SEEN, mine, targets_of(component, plan.labels))
 
 
 def match_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -323,13 +331,13 @@ def match_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[p
     given = values_of(batches, RowKind.SEEN, Exchanges)
     if not given:
         return
-    everything = join(given)
+    everything = join_rows(given)
     given.clear()
     order = np.argsort(everything.component, kind="stable")
     component = everything.component[order]
     begins = np.flatnonzero(np.append(True, component[1:] != component[:-1]))
     for first, end in _stretches(np.append(begins, len(order)), MATCHED_ROWS):
-        yield from _match(take(everything, order[first:end]), plan)
+        yield from _match(take_rows(everything, order[first:end]), plan)
 
 
 def _match(exchanges: Exchanges, plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -343,15 +351,13 @@ def _match(exchanges: Exchanges, plan: Plan) -> Iterator[pa.RecordBatch]:
     matched, bucket = found[0], exchanges.bucket[first]
     for target in np.unique(bucket).tolist():
         own = ids[bucket == target]
-        part = Matched(
-            take(matched.held, np.isin(matched.held.id, own)), take(matched.others, np.isin(matched.others.id, own)),
-            take(matched.removed, np.isin(matched.removed.id, own)),
-            take(matched.measured, np.isin(matched.measured.crossings.id, own)),
-        )  # fmt: skip
+        held, others, removed, measured = matched
+        parts = ((held, held.id), (others, others.id), (removed, removed.id), (measured, measured.crossings.id))
+        part = Matched(*(take_rows(rows, np.isin(of, own)) for rows, of in parts))  # type: ignore[arg-type]
         yield index_row(target, RowKind.SIGHTS, dumped(part, Matched))
     crossings = matched.measured.crossings
     pairs = mixed(np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far))
-    yield from deal(RowKind.CROSSED, crossings, targets_of(pairs, plan.labels))
+    yield from deal_rows(RowKind.CROSSED, crossings, targets_of(pairs, plan.labels))
 
 
 def measure(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -359,7 +365,7 @@ def measure(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.Record
     crossed = values_of(batches, RowKind.CROSSED, Crossings)
     if crossed:
         yield index_row(
-            0, RowKind.CLOCKS, dumped(both_ends.measure_clocks(join(crossed), places_of(plan)), list[Clock])
+            0, RowKind.CLOCKS, dumped(both_ends.measure_clocks(join_rows(crossed), places_of(plan)), list[Clock])
         )
 
 
@@ -397,7 +403,7 @@ def sights_of(packed: Sequence[bytes], plan: Plan) -> Sights | None:
     """What SIGHTS say, with the clocks of the plan; None where there is nothing."""
     if not packed and not plan.clocks:
         return None
-    matched: Matched = join([NOTHING, *(loaded(one, Matched) for one in packed)])
+    matched: Matched = join_rows([NOTHING, *(loaded(one, Matched) for one in packed)])
     return matched.sights(plan.clocks, places_of(plan))
 
 
@@ -417,7 +423,7 @@ def with_sights(batches: Iterable[pa.RecordBatch], plan: Plan) -> tuple[Plan, It
     sights = sights_of(packed, plan)
     common = Common(sights, given=True)
     if flows and sights is not None:
-        own, copies = join(flows), sights.copies
+        own, copies = join_rows(flows), sights.copies
         hidden = np.isin(own.id, copies.ids[copies.hidden])
         left = {view: np.unique(own.flow[hidden & (own.place == at)]) for at, (view, _) in enumerate(plan.views)}
         common.one_sight = partial(OneSight, views=Views(left))

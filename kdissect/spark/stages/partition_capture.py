@@ -259,14 +259,14 @@ def rows_of_index(batches: Iterable[pa.RecordBatch], facts: list[bytes] | None =
                 facts.append(packed)
 
 
-class Wanted(NamedTuple):
+class Survey(NamedTuple):
     """What is read of index rows: flows that stand in SHARED before them, as one viewpoint has them, or all."""
 
     view: int | None
 
 
 def readings(
-    sources: Sequence[Source], index: Iterator[IndexRow], wanted: Wanted | None = None
+    sources: Sequence[Source], index: Iterator[IndexRow], survey: Survey | None = None
 ) -> Iterator[tuple[int, Packets, Segments]]:
     """The captures that index rows in order of (capture, file, chunk) belong to, one after the other."""
     ahead = next(index, None)
@@ -284,13 +284,13 @@ def readings(
                     secrets += loaded(packed, list[bytes])
                 elif kind == RowKind.SHARED:
                     shared = np.append(shared, np.frombuffer(packed, np.uint64))
-                elif wanted is None:
+                elif survey is None:
                     yield piece(*unpack(packed), payload, flows)
                 elif len(shared):
                     rows, found = unpack(packed)
                     keep = np.isin(hashes(found), shared)[rows[:, FLOW] >> 1]
-                    if wanted.view is not None:
-                        keep &= rows[:, VIEW] == wanted.view
+                    if survey.view is not None:
+                        keep &= rows[:, VIEW] == survey.view
                     yield piece(*select_rows(rows, found, payload, keep), flows)
                 ahead = next(index, None)
 
@@ -313,7 +313,7 @@ def select_rows(
     return part, flows[wanted], payload
 
 
-def piece(rows: Words, found: Words, payload: bytes | None, flows: Flows) -> Piece:
+def piece(rows: Words, own_flows: Words, payload: bytes | None, flows: Flows) -> Piece:
     """An index row's rows, their flows numbered."""
-    rows[:, FLOW] = flows.number(found)[rows[:, FLOW] >> 1] * 2 + (rows[:, FLOW] & 1)
+    rows[:, FLOW] = flows.number(own_flows)[rows[:, FLOW] >> 1] * 2 + (rows[:, FLOW] & 1)
     return Piece(rows, payload)
