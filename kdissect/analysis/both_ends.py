@@ -168,14 +168,31 @@ class Clock(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Connections that several captures have, a row each."""
+    """Connections that several captures have, a row each; or several, where their exchanges were matched in parts."""
 
     id: Ids
     place: Int64s
+    exchanges: Int64s
+    """How many it has."""
     gone: Int64s
-    """How many of its exchanges are not kept."""
-    hidden: Flags
-    """Whether none of them is kept."""
+    """How many of these are not kept."""
+
+    def by_id(self) -> Held:
+        """A row for each connection, in order of their ids."""
+        ids, first, of = np.unique(self.id, return_index=True, return_inverse=True)
+        sums = [np.zeros(len(ids), np.int64) for _ in range(2)]
+        for total, column in zip(sums, (self.exchanges, self.gone), strict=True):
+            np.add.at(total, of.reshape(-1), column)
+        return Held(ids, self.place[first], *sums)
+
+
+class Answered(NamedTuple):
+    """How long answers took to exchanges that all sights of them have whole, by connection."""
+
+    id: Ids
+    took: Int64s
+    """ns, in all."""
+    exchanges: Int64s
 
 
 class Others(NamedTuple):
@@ -216,8 +233,8 @@ class Matched(NamedTuple):
     def sights(self, clocks: Sequence[Clock], places: Sequence[Place], ways: pa.Table | None = None) -> Sights:
         """With what the clocks say."""
         crossings, measured = self.measured.crossings, self.measured
-        by_id = np.argsort(self.held.id)
-        ids, gone, hidden = self.held.id[by_id], self.held.gone[by_id], self.held.hidden[by_id]
+        ids, _, exchanges, gone = self.held.by_id()
+        hidden = gone == exchanges
         place = np.searchsorted(ids, np.concatenate([self.removed.id, crossings.id]))
         keys = place << CONNECTION | np.concatenate([self.removed.key, measured.key])
         measure = np.append(np.full(len(self.removed.id), GONE), np.arange(len(measured.key)))
@@ -242,6 +259,7 @@ def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> S
     if found is None:
         return None
     matched, near, far = found
+    matched = matched._replace(others=find_others(connections, component))
     clocks = measure_clocks(matched.measured.crossings, connections.places)
     return matched.sights(clocks, connections.places, _ways(seen, connections, near, far, clocks))
 
@@ -270,19 +288,46 @@ def meetings(
     return first, second, np.concatenate([count for _, count in met])
 
 
-def match(seen: Seen, connections: Ends, component: Int64s) -> tuple[Matched, Int64s, Int64s] | None:
-    """What rows of connections that are the same one have in common, and of those that were measured the rows of the
-    near and of the far sight; None where that is nothing. `component`: as `link` gives it. Of the connections
-    `endpoints` and `isn` are not read."""
+def _find_groups(seen: Seen, component: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Exchanges of which there are several sights: their rows, a number for each exchange, and how long its answer took
+    there, -1 unknown."""
     rows = np.flatnonzero(component[seen.conn] >= 0)
     group = _groups(seen, rows, component)
     rows, group = rows[group >= 0], group[group >= 0]
-    if not len(rows):
+    known = (seen.asked[rows] != NULL_TIME) & (seen.answered[rows] != NULL_TIME)
+    return rows, group, np.where(known, seen.answered[rows] - seen.asked[rows], -1)
+
+
+def add_answers(seen: Seen, connections: Ends, component: Int64s) -> Answered:
+    """How long answers took, of all connections."""
+    return _add_answers(seen, connections, *_find_groups(seen, component))
+
+
+def _add_answers(seen: Seen, connections: Ends, rows: Int64s, group: Int64s, between: Int64s) -> Answered:
+    code = _codes(group.astype(np.uint64))
+    counted = (np.bincount(code, between < 0) == 0)[code]
+    conn = seen.conn[rows[counted]]
+    took = np.zeros(len(connections), np.int64)
+    np.add.at(took, conn, between[counted])
+    return Answered(connections.id, took, np.bincount(conn, minlength=len(connections)))
+
+
+def match(
+    seen: Seen, connections: Ends, component: Int64s, answered: Answered | None = None
+) -> tuple[Matched, Int64s, Int64s] | None:
+    """What rows of connections that are the same one have in common, but for `Matched.others`, and of those that were
+    measured the rows of the near and of the far sight; None where no connection is. `component`: as `link` gives it.
+    `answered`: of connections of which these are not all rows. `endpoints` and `isn` of connections are not read."""
+    members = np.unique(seen.conn[component[seen.conn] >= 0])
+    if not len(members):
         return None
-    between = np.where(
-        (seen.asked[rows] != NULL_TIME) & (seen.answered[rows] != NULL_TIME), seen.answered[rows] - seen.asked[rows], -1
-    )
-    rank = _nearness(seen.conn[rows], group, between, connections)[seen.conn[rows]]
+    rows, group, between = _find_groups(seen, component)
+    took = _add_answers(seen, connections, rows, group, between)
+    if answered is not None:
+        at = np.minimum(np.searchsorted(answered.id, took.id), max(len(answered.id) - 1, 0))
+        given = answered.id[at] == took.id
+        took.took[given], took.exchanges[given] = answered.took[at[given]], answered.exchanges[at[given]]
+    rank = _nearness(seen.conn[rows], took, connections)[seen.conn[rows]]
     kept = _first_of(group, (rank, between < 0))
     last = _first_of(group, (-rank, between < 0))
     both = (between[kept] >= 0) & (between[last] >= 0) & (seen.conn[rows[kept]] != seen.conn[rows[last]])
@@ -296,13 +341,13 @@ def match(seen: Seen, connections: Ends, component: Int64s) -> tuple[Matched, In
     )  # fmt: skip
     crossings = _crossings(seen, connections, near, far)
     keys = keys_of(np.zeros(len(seen.n), np.int64), seen.n, seen.orphan)
-    members = np.unique(seen.conn[rows])
-    ids, first, by_id = np.unique(connections.id, return_index=True, return_inverse=True)
-    own = np.unique(by_id[members])
-    gone, in_all = (np.bincount(by_id[seen.conn[some]], minlength=len(ids))[own] for some in (removed, slice(None)))
+    in_all, gone = (
+        np.bincount(seen.conn[some], minlength=len(connections))[members] for some in (slice(None), removed)
+    )
+    nothing = connections.id[:0]
     matched = Matched(
-        Held(ids[own], connections.place[first[own]], gone, gone == in_all),
-        _find_others(connections, component, members),
+        Held(connections.id[members], connections.place[members], in_all, gone),
+        Others(nothing, connections.place[:0], nothing),
         Removed(connections.id[seen.conn[removed]], keys[removed]),
         Measured(keys[near], crossings, crossings.both_ways + behind, queued),
     )
@@ -338,9 +383,9 @@ def _names(connections: Ends) -> npt.NDArray[np.object_]:
     return np.array([place.name for place in connections.places], object)
 
 
-def _find_others(connections: Ends, component: Int64s, members: Int64s) -> Others:
-    """Which of these connections are the same one, at two places. `component`: by connection, the same number where
-    they are."""
+def find_others(connections: Ends, component: Int64s) -> Others:
+    """Which connections are the same one, at two places. `component`: as `link` gives it."""
+    members = np.flatnonzero(component >= 0)
     members = members[np.argsort(component[members], kind="stable")]
     _, group, sizes = np.unique(component[members], return_inverse=True, return_counts=True)
     begin, size = (np.cumsum(sizes) - sizes)[group], sizes[group]
@@ -449,20 +494,14 @@ def _extremes(code: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
     return least, most
 
 
-def _nearness(conn: Int64s, group: Int64s, between: Int64s, connections: Ends) -> Int64s:
+def _nearness(conn: Int64s, answered: Answered, connections: Ends) -> Int64s:
     """A rank of connections, by row of them: of sights of one, the nearest the client, where answers take longest, is
     the least."""
-    code = _codes(group.astype(np.uint64))
-    whole = np.bincount(code, between < 0) == 0
-    counted = whole[code]
-    size = len(connections)
-    total = np.bincount(conn[counted], between[counted], minlength=size)
-    count = np.bincount(conn[counted], minlength=size)
-    lasted = np.where(count > 0, total / np.maximum(count, 1), -1)
+    lasted = np.where(answered.exchanges > 0, answered.took / np.maximum(answered.exchanges, 1), -1)
     used = np.unique(conn)
     names = np.unique(_names(connections)[connections.place[used]], return_inverse=True)[1]
     order = np.lexsort((connections.id[used], names, -lasted[used]))
-    rank = np.zeros(size, np.int64)
+    rank = np.zeros(len(connections), np.int64)
     rank[used[order]] = np.arange(len(used))
     return rank
 

@@ -93,13 +93,16 @@ def match_captures(
     dealt = shuffle.through(
         partial(matching.deal_exchanges, plan=plan), [*seen, joined], [RowKind.JOINED, RowKind.SEEN]
     )
-    matched = shuffle.through(partial(matching.match_exchanges, plan=plan), [dealt], [RowKind.SEEN])
+    parts = [dealt]
+    if shuffle.rows(joined, RowKind.CUT):
+        parts.append(shuffle.through(partial(matching.add_answers, plan=plan), [dealt], [RowKind.SEEN]))
+    matched = shuffle.through(partial(matching.match_exchanges, plan=plan), parts, [RowKind.ANSWERED, RowKind.SEEN])
     measured = shuffle.through(partial(matching.measure, plan=plan), [matched], [RowKind.CROSSED])
     clocks = [clock for _, packed in shuffle.rows(measured, RowKind.CLOCKS) for clock in loaded(packed, list[Clock])]
     if not shuffle.captures(matched) or (plan.views and not (clocks and clocks[0].took >= APART_NS)):
         return None
     clocks.sort(key=lambda one: sorted((one.first, one.second)))
-    return Common([matched, *(seen if plan.views else [])], replace(plan, clocks=clocks, looks=False))
+    return Common([joined, matched, *(seen if plan.views else [])], replace(plan, clocks=clocks, looks=False))
 
 
 def _views(looks: Sequence[Any], shuffle: Shuffle) -> list[tuple[int, int]]:

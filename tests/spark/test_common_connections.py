@@ -16,6 +16,7 @@ from kdissect.engine.capture_tables import MADE
 from kdissect.spark.common_connections import BySpark
 from kdissect.spark.dataset import Dataset
 from kdissect.spark.source import remote_captures
+from kdissect.spark.stages import matching
 from tests.other_cluster import write_other_cluster
 
 WARNED = "ignore:PySpark does not yet fully support pandas:FutureWarning"
@@ -84,6 +85,36 @@ def test_giant_connections(captures: Path, tmp_path: Path, simulate: Any, equal:
     paths = both_ends(captures, tmp_path)
     names = ["exchanges", "fetches", "fetch_partitions", "connections", "problems"]
     equal(simulate(paths, 2, names, giant=2000, unit=5000), kdissect.open(paths).tables(names))
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_connections_matched_in_parts(
+    captures: Path, tmp_path: Path, simulate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch, partitions: int
+) -> None:
+    """Their exchanges are in several tasks, and some captures have only some of them."""
+    paths = both_ends(captures, tmp_path)
+    begun = sorted(kdissect.open(paths[1]).table("exchanges", ["request_first_at"])["request_first_at"].to_pylist())
+    kdissect.open(paths[1]).cut(tmp_path / "begin.pcap", end=begun[len(begun) // 2])
+    kdissect.open(paths[1]).cut(tmp_path / "end.pcap", start=begun[len(begun) // 2])
+    given = [paths[0], tmp_path / "begin.pcap", tmp_path / "end.pcap"]
+    names = ["exchanges", "connections", "clock_offsets", "problems"]
+    expected = kdissect.open(given).tables(names)
+    assert {len(places) for places in expected["connections"]["sights"].to_pylist()} >= {1, 2}
+    assert expected["clock_offsets"].num_rows == 2
+    monkeypatch.setattr(matching, "PART_REQUESTS", 20)
+    monkeypatch.setattr(matching, "PART_BITS", 2)
+    monkeypatch.setattr(matching, "MATCHED_ROWS", 100)
+    parts = []
+    add_answers = matching.add_answers
+
+    def noted(batches: Any, plan: Any) -> Any:
+        for batch in add_answers(batches, plan):
+            parts.append(batch)
+            yield batch
+
+    monkeypatch.setattr(matching, "add_answers", noted)
+    equal(simulate(given, partitions, names), expected)
+    assert len(parts) > partitions**2
 
 
 @pytest.mark.spark

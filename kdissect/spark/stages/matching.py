@@ -7,7 +7,8 @@ The rules are those of one machine (`kdissect.analysis.both_ends`), each step ov
 2. `survey`: the index rows of a bucket, of these flows only: exchanges, undecoded, and what tells their requests.
 3. `meet`: requests, by what tells them: which two connections share some, and how many.
 4. `join_connections`: these pairs, in one task: which connections are the same one. Some bytes a connection.
-5. `deal_exchanges`: exchanges of a bucket, each to the task that has all sights of its connection.
+5. `deal_exchanges`: exchanges of a bucket, each to the task that has all sights of it: by connection, and by correlation
+   id where there are very many. Of these `add_answers` tells all parts which connection is nearer the client.
 6. `match_exchanges`: these: which rows stay, what was measured, and by which two clocks.
 7. `measure`: what was measured between two captures, by pair: how their clocks stand.
 
@@ -28,7 +29,19 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis import both_ends
-from kdissect.analysis.both_ends import Clock, Crossings, Ends, Held, Matched, Measured, Others, Place, Removed, Seen
+from kdissect.analysis.both_ends import (
+    Answered,
+    Clock,
+    Crossings,
+    Ends,
+    Held,
+    Matched,
+    Measured,
+    Others,
+    Place,
+    Removed,
+    Seen,
+)
 from kdissect.arrays.arrow import encoded
 from kdissect.arrays.mixing import mixed
 from kdissect.arrays.typed_values import dumped, loaded
@@ -54,8 +67,12 @@ from kdissect.spark.stages.partition_capture import IndexRow, Survey, readings, 
 from kdissect.spark.stages.plan import Plan, RowKind
 from kdissect.tables.address_texts import Addresses
 from kdissect.tables.brokers import Brokers
-from kdissect.tables.sights import Ids, Int64s, Sights
+from kdissect.tables.sights import Flags, Ids, Int64s, Sights
 
+PART_REQUESTS = 1 << 20
+"""Requests that connections which are the same one share, from which on their exchanges are matched in parts."""
+PART_BITS = 12
+"""Of so many correlation ids that follow one another, all are in one part."""
 MATCHED_ROWS = 1 << 18
 """Exchanges that are matched at a time, but for those of a connection that has more: some 100 MB."""
 
@@ -123,6 +140,8 @@ class Joined(NamedTuple):
 
     id: Ids
     component: Ids
+    parts: Int64s
+    """In how many parts its exchanges are matched."""
 
 
 class Exchanges(NamedTuple):
@@ -132,6 +151,10 @@ class Exchanges(NamedTuple):
     place: Int64s
     bucket: Int64s
     component: Ids
+    part: Ids
+    """Exchanges of one are matched together: a hash of the component and of which of its parts."""
+    cut: Flags
+    """Whether there are several parts."""
     seen: Seen
 
 
@@ -247,10 +270,8 @@ def survey(batches: Iterable[pa.RecordBatch], plan: Plan, place: int | None = No
         own = OwnFlows(ends.id, ends.place, flow_hashes(ends.endpoints))
         yield from deal_rows(RowKind.FLOWS, own, np.full(len(ends), bucket, np.int64))
     ids, places = ends.id[seen.conn], ends.place[seen.conn]
-    yield from deal_rows(
-        RowKind.SEEN, Exchanges(ids, places, np.full(len(ids), bucket, np.int64), np.zeros_like(ids), seen),
-        np.full(len(ids), bucket, np.int64),
-    )  # fmt: skip
+    here = np.full(len(ids), bucket, np.int64)
+    yield from deal_rows(RowKind.SEEN, Exchanges(ids, places, here, ids, ids, np.zeros(len(ids), np.bool_), seen), here)
     keys, rows = both_ends.request_keys(seen)
     endpoints = mixed(*ends.endpoints.T)[seen.conn[rows]]
     yield from deal_rows(RowKind.MET, Met(keys, endpoints, places[rows], ids[rows]), targets_of(keys, plan.labels))
@@ -299,13 +320,22 @@ def join_connections(
         return text_hashes(clusters)[codes]
 
     first, second = (np.searchsorted(ends.id, some[one]) for some in (pairs.first, pairs.second))
-    component = both_ends.link(
-        first, second, count, Ends([], ends.id, ends.place, ends.endpoints, ends.isn), cluster_of
-    )
+    connections = Ends([], ends.id, ends.place, ends.endpoints, ends.isn)
+    component = both_ends.link(first, second, count, connections, cluster_of)
     if doubted and brokers is None:
         yield index_row(plan.labels[0], RowKind.DOUBTED, b"")
     rows = np.flatnonzero(component >= 0)
-    yield from deal_rows(RowKind.JOINED, Joined(ends.id[rows], ends.id[component[rows]]), ends.bucket[rows])
+    shared = np.zeros(len(ends.id), np.int64)
+    np.add.at(shared, component[first], np.where(component[first] >= 0, count, 0))
+    parts = 1 + shared[component[rows]] // PART_REQUESTS
+    yield from deal_rows(RowKind.JOINED, Joined(ends.id[rows], ends.id[component[rows]], parts), ends.bucket[rows])
+    if (parts > 1).any():
+        yield index_row(plan.labels[0], RowKind.CUT, b"")
+    others = both_ends.find_others(connections, component)
+    buckets = ends.bucket[np.searchsorted(ends.id, others.id)]
+    for target in np.unique(buckets).tolist():
+        told = NOTHING._replace(others=take_rows(others, buckets == target))
+        yield index_row(target, RowKind.SIGHTS, dumped(told, Matched))
 
 
 def deal_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -320,35 +350,57 @@ def deal_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa
                 known = take_rows(known, np.argsort(known.id))
             at = np.minimum(np.searchsorted(known.id, exchanges.id), len(known.id) - 1)
             rows = np.flatnonzero(known.id[at] == exchanges.id)
-            component = known.component[at[rows]]
-            mine = take_rows(exchanges, rows)._replace(component=component)
-            yield from deal_rows(RowKind.SEEN, mine, targets_of(component, plan.labels))
+            mine, component, parts = take_rows(exchanges, rows), known.component[at[rows]], known.parts[at[rows]]
+            part = mixed(component.view(np.int64), (mine.seen.correlation >> PART_BITS) % parts)
+            mine = mine._replace(component=component, part=part, cut=parts > 1)
+            yield from deal_rows(RowKind.SEEN, mine, targets_of(part, plan.labels))
+
+
+def add_answers(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """SEEN of components that are cut to ANSWERED, for every task: which sight is nearer the client all parts tell
+    together."""
+    for exchanges in _stretches(batches):
+        if exchanges.cut.any():
+            seen, ends, component, _ = _connections(take_rows(exchanges, exchanges.cut), plan)
+            answered = both_ends.add_answers(seen, ends, component)
+            yield from (index_row(label, RowKind.ANSWERED, dumped(answered, Answered)) for label in plan.labels)
 
 
 def match_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """SEEN of some connections, all sights of them, to SIGHTS, by the buckets of connections, and CROSSED, by pairs of
-    captures."""
-    given = values_of(batches, RowKind.SEEN, Exchanges)
+    captures. Behind ANSWERED of those that are cut."""
+    everything = list(batches)
+    answered = _join_answers(values_of(everything, RowKind.ANSWERED, Answered))
+    for exchanges in _stretches(everything):
+        yield from _match(exchanges, plan, answered)
+
+
+def _join_answers(given: Sequence[Answered]) -> Answered | None:
+    """By connection, what all parts say."""
     if not given:
-        return
-    everything = join_rows(given)
-    given.clear()
-    order = np.argsort(everything.component, kind="stable")
-    component = everything.component[order]
-    begins = np.flatnonzero(np.append(True, component[1:] != component[:-1]))
-    for first, end in _stretches(np.append(begins, len(order)), MATCHED_ROWS):
-        yield from _match(take_rows(everything, order[first:end]), plan)
+        return None
+    answered = join_rows(given)
+    ids, of = np.unique(answered.id, return_inverse=True)
+    sums = np.zeros((len(ids), 2), np.int64)
+    np.add.at(sums, of.reshape(-1), np.stack(answered[1:], axis=1))
+    return Answered(ids, *sums.T)
 
 
-def _match(exchanges: Exchanges, plan: Plan) -> Iterator[pa.RecordBatch]:
+def _connections(exchanges: Exchanges, plan: Plan) -> tuple[Seen, Ends, Int64s, Int64s]:
+    """The exchanges with rows of their connections; these, their components, and their buckets."""
     ids, first, conn = np.unique(exchanges.id, return_index=True, return_inverse=True)
     nothing: Int64s = np.zeros((0, 0), np.int64)
     ends = Ends(places_of(plan), ids, exchanges.place[first], nothing, nothing)
-    component = np.unique(exchanges.component[first], return_inverse=True)[1].astype(np.int64)
-    found = both_ends.match(replace(exchanges.seen, conn=conn.reshape(-1).astype(np.int64)), ends, component)
+    component = np.unique(exchanges.component[first], return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return replace(exchanges.seen, conn=conn.reshape(-1).astype(np.int64)), ends, component, exchanges.bucket[first]
+
+
+def _match(exchanges: Exchanges, plan: Plan, answered: Answered | None) -> Iterator[pa.RecordBatch]:
+    seen, ends, component, bucket = _connections(exchanges, plan)
+    ids, found = ends.id, both_ends.match(seen, ends, component, answered)
     if found is None:
         return
-    matched, bucket = found[0], exchanges.bucket[first]
+    matched = found[0]
     for target in np.unique(bucket).tolist():
         own = ids[bucket == target]
         held, others, removed, measured = matched
@@ -373,21 +425,19 @@ def fingerprints(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.R
     """SIGHTS to their kind again, by capture: two sums over all that they say of its connections, which are the same
     wherever they are added up."""
     sums = np.zeros((len(plan.sources), 2), np.uint64)
-    for packed in packed_of(batches, RowKind.SIGHTS):
-        held, others, removed, measured = loaded(packed, Matched)
-        crossings = measured.crossings
-        up = both_ends.upward(crossings, plan.clocks)
-        by_id = np.argsort(held.id)
-        parts: list[tuple[Ids, tuple[Int64s, ...]]] = [
-            (held.id, (held.gone, held.hidden.astype(np.int64))), (others.id, (others.other.view(np.int64),)),
-            (removed.id, (removed.key,)),
-            (crossings.id, (measured.key, measured.network, measured.queued, up, crossings.both_ways - up)),
-        ]  # fmt: skip
-        for number, (ids, columns) in enumerate(parts):
-            of = held.place[by_id[np.searchsorted(held.id, ids, sorter=by_id)]]
-            of = np.zeros_like(of) if plan.views else of
-            for seed in range(2):
-                np.add.at(sums[:, seed], of, mixed(ids.view(np.int64), *columns, seed=2 * number + seed + 1))
+    held, others, removed, measured = join_rows([NOTHING, *values_of(batches, RowKind.SIGHTS, Matched)])
+    held, crossings = held.by_id(), measured.crossings
+    up = both_ends.upward(crossings, plan.clocks)
+    parts: list[tuple[Ids, tuple[Int64s, ...]]] = [
+        (held.id, (held.exchanges, held.gone)), (others.id, (others.other.view(np.int64),)),
+        (removed.id, (removed.key,)),
+        (crossings.id, (measured.key, measured.network, measured.queued, up, crossings.both_ways - up)),
+    ]  # fmt: skip
+    for number, (ids, columns) in enumerate(parts):
+        of = held.place[np.searchsorted(held.id, ids)]
+        of = np.zeros_like(of) if plan.views else of
+        for seed in range(2):
+            np.add.at(sums[:, seed], of, mixed(ids.view(np.int64), *columns, seed=2 * number + seed + 1))
     for number in np.flatnonzero(sums.any(axis=1)).tolist():
         yield index_row(0, RowKind.SIGHTS, sums[number].tobytes(), number)
 
@@ -439,12 +489,20 @@ def _bucket(batches: Iterable[pa.RecordBatch]) -> tuple[int, Iterator[pa.RecordB
     return 0, rest
 
 
-def _stretches(edges: Int64s, most: int) -> Iterator[tuple[int, int]]:
-    """Neighbouring parts between these edges together, up to so many rows, or one that has more."""
+def _stretches(batches: Iterable[pa.RecordBatch]) -> Iterator[Exchanges]:
+    """SEEN by parts, several small ones together."""
+    given = values_of(batches, RowKind.SEEN, Exchanges)
+    if not given:
+        return
+    everything = join_rows(given)
+    given.clear()
+    order = np.argsort(everything.part, kind="stable")
+    part = everything.part[order]
+    edges = np.append(np.flatnonzero(np.append(True, part[1:] != part[:-1])), len(order))
     first = 0
     while first < len(edges) - 1:
-        last = max(first + 1, int(np.searchsorted(edges, edges[first] + most, side="right")) - 1)
-        yield int(edges[first]), int(edges[last])
+        last = max(first + 1, int(np.searchsorted(edges, edges[first] + MATCHED_ROWS, side="right")) - 1)
+        yield take_rows(everything, order[edges[first] : edges[last]])
         first = last
 
 
@@ -454,7 +512,7 @@ def _empty(*kinds: type[np.generic]) -> list[np.ndarray]:
 
 _ID, _INT = np.uint64, np.int64
 NOTHING = Matched(
-    Held(*_empty(_ID, _INT, _INT, np.bool_)), Others(*_empty(_ID, _INT, _ID)), Removed(*_empty(_ID, _INT)),
+    Held(*_empty(_ID, _INT, _INT, _INT)), Others(*_empty(_ID, _INT, _ID)), Removed(*_empty(_ID, _INT)),
     Measured(np.zeros(0, _INT), Crossings(*_empty(_INT, _INT, _ID, _INT, _INT, _INT)), *_empty(_INT, _INT)),
 )  # fmt: skip
 """Of captures that have nothing in common."""

@@ -47,11 +47,13 @@ class RowKind(IntEnum):
     PAIRS = 7
     DOUBTED = 8
     JOINED = 9
-    SEEN = 10
-    CROSSED = 11
-    CLOCKS = 12
-    SIGHTS = 13
-    FLOWS = 14
+    CUT = 10
+    ANSWERED = 11
+    SEEN = 12
+    CROSSED = 13
+    CLOCKS = 14
+    SIGHTS = 15
+    FLOWS = 16
 
 
 TASK_BYTES = 64 << 20
