@@ -7,8 +7,8 @@ The rules are those of one machine (`kdissect.analysis.both_ends`), each step ov
 2. `survey`: the index rows of a bucket, of these flows only: exchanges, undecoded, and what tells their requests.
 3. `meet`: requests, by what tells them: which two connections share some, and how many.
 4. `join_connections`: these pairs, in one task: which connections are the same one. Some bytes a connection.
-5. `deal_exchanges`: exchanges of a bucket, each to the task that has all sights of it: by connection, and by correlation
-   id where there are very many. Of these `add_answers` tells all parts which connection is nearer the client.
+5. `deal_exchanges`: exchanges of a bucket, each to the task that has all sights of it: by connection, and by
+   correlation id where there are very many. Of these `add_answers` tells all parts which sight is nearer the client.
 6. `match_exchanges`: these: which rows stay, what was measured, and by which two clocks.
 7. `measure`: what was measured between two captures, by pair: how their clocks stand.
 
@@ -375,11 +375,11 @@ def match_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[p
         yield from _match(exchanges, plan, answered)
 
 
-def _join_answers(given: Sequence[Answered]) -> Answered | None:
+def _join_answers(by_part: Sequence[Answered]) -> Answered | None:
     """By connection, what all parts say."""
-    if not given:
+    if not by_part:
         return None
-    answered = join_rows(given)
+    answered = join_rows(by_part)
     ids, of = np.unique(answered.id, return_inverse=True)
     sums = np.zeros((len(ids), 2), np.int64)
     np.add.at(sums, of.reshape(-1), np.stack(answered[1:], axis=1))
