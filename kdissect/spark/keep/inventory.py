@@ -11,7 +11,7 @@ Rules.
 - Any other set is read anew, and so is everything when another version of kdissect, other tables or other options made
   what is there.
 - A set that has connections in common with others is read anew when what is known of these changes: which of its rows
-  stay depends on all sights.
+  stay depends on all sights. Nothing of that changes where no file came or went.
 - A set goes on only where payloads can be read again by range (no compressed files, no `payload` transport) and where
   no keys stand in its files.
 """
@@ -129,11 +129,11 @@ class Manifest:
     sets: Mapping[str, Kept] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each run's output that something is taken from."""
-    clocks: Sequence[Clock] = ()
+    clocks: Sequence[Clock] = field(default_factory=list)
     """How the clocks of captures stand that have connections in common: they count as they did in that run."""
-    views: Sequence[tuple[int, int]] = ()
+    views: Sequence[tuple[int, int]] = field(default_factory=list)
     """`Plan.views` of that run."""
-    order: Sequence[str] = ()
+    order: Sequence[str] = field(default_factory=list)
     """The captures, as they counted."""
 
     def text(self) -> str:
