@@ -15,7 +15,6 @@ MODULES = {"pickle", "_pickle", "cloudpickle", "dill", "shelve", "joblib"}
 BETWEEN_PROCESSES = {
     "engine/saving/second_process.py": "a pipe between this process and the one that it started",
     "kernels/native.py": "memory of this process, which a kernel has filled",
-    "spark/common_connections.py": "what a task gives to its driver",
     "spark/whole_dataset.py": "what a task gives to its driver",
     "spark/stages/analysing.py": "what a task gives to the next one of its job",
     "schema/parsed.py": "a part of the installed package, beside its modules and as trusted as they are",

@@ -14,7 +14,7 @@ difference between the ways cannot be told from an offset: half the smallest sum
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from kdissect.kafka.completed import NULL_TIME
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import MS, PLACES, TEXT
 from kdissect.tables.identity import SEPARATOR, connection_ids, exchange_ids
-from kdissect.tables.sights import GONE, OFFSETS, Flags, Ids, Int64s, Sights, keys_of
+from kdissect.tables.sights import CONNECTION, GONE, OFFSETS, Copies, Flags, Ids, Int64s, Sights, keys_of
 
 WAYS = pa.schema([("first", TEXT), ("second", TEXT), ("first_exchange_id", TEXT), ("second_exchange_id", TEXT),
                   ("network_up_ms", MS), ("network_down_ms", MS)])  # fmt: skip
@@ -42,6 +42,8 @@ LEAST_SPAN_S = 5.0
 """A drift is looked for in no less: 50 ppm are a quarter of a millisecond by then, about what packets jitter."""
 SMALLEST = 0.05
 """Share of the exchanges, those with the smallest sums, by which the offset is found."""
+SOONEST = 0.05
+"""Share of the exchanges that may have taken less both ways than two interfaces at different places do."""
 SEGMENT = 1 << 20
 """Bytes of a stream that stand in one segment, at most, offloads included, and more."""
 ENDPOINTS = ("client_hi", "client_lo", "broker_hi", "broker_lo", "client_port", "broker_port")
@@ -102,92 +104,278 @@ class Ends:
         return len(self.id)
 
 
-class _Clocks(NamedTuple):
-    """How the clocks of two captures stand to each other."""
+class Crossings(NamedTuple):
+    """Exchanges that were measured between two sights, a row each; times in ns, each by its own capture's clock."""
+
+    near: Int64s
+    """Place of the sight that is nearer the client."""
+    far: Int64s
+    """Place of the other one."""
+    id: Ids
+    """Connection of the near sight."""
+    near_asked: Int64s
+    """The request's last byte at the near sight."""
+    far_asked: Int64s
+    back: Int64s
+    """How much later the near sight saw the response."""
+
+    @property
+    def outward(self) -> Int64s:
+        """How much later the far sight saw the request."""
+        return self.far_asked - self.near_asked
+
+    @property
+    def both_ways(self) -> Int64s:
+        """What both ways took together, free of clocks."""
+        took: Int64s = np.clip(self.outward + self.back, 0, None)
+        return took
+
+    def select_rows(self, rows: Int64s) -> Crossings:
+        """Some of the rows."""
+        near, far, ids, *times = self
+        return Crossings(near[rows], far[rows], ids[rows], *(column[rows] for column in times))
+
+
+class Clock(NamedTuple):
+    """How the clocks of two places stand to each other."""
 
     first: int
-    """The capture that is nearer the client for most of their exchanges."""
+    """The place that is nearer the client for most of their exchanges."""
     second: int
-    rows: Int64s
-    """Which of the exchanges that were measured are theirs."""
-    begun: float
-    """ns: what the second shows more than the first, when the first of them began."""
-    drift: float
-    """ppm: how that changes."""
+    since: int
+    """ns: the first of the exchanges that were measured between them, by the first place's clock."""
+    height: float
+    """ns: what the second place's clock shows more than the first one's, by then."""
+    slope: float
+    """ns a second: how that changes."""
+    connections: int
+    exchanges: int
     least: float
     """ns: the least that both ways took together."""
+    up: float
+    """ns: median of the way to the second place."""
+    down: float
+    took: float
+    """ns: what both ways took together for all but SOONEST of the exchanges, at least."""
+
+    def upward(self, crossings: Crossings) -> Int64s:
+        """ns: what each request of these two places took to the far sight, clocks aligned."""
+        turned = crossings.near != self.first
+        at = np.where(turned, crossings.far_asked, crossings.near_asked)
+        theta = self.height + self.slope * ((at - self.since) / 1e9)
+        up = crossings.outward + np.where(turned, theta, -theta).astype(np.int64)
+        return np.clip(up, 0, crossings.both_ways)
+
+
+class Held(NamedTuple):
+    """Connections that several captures have, a row each; or several, where their exchanges were matched in parts."""
+
+    id: Ids
+    place: Int64s
+    exchanges: Int64s
+    """How many it has."""
+    gone: Int64s
+    """How many of these are not kept."""
+
+    def by_id(self) -> Held:
+        """A row for each connection, in order of their ids."""
+        ids, first, of = np.unique(self.id, return_index=True, return_inverse=True)
+        sums = [np.zeros(len(ids), np.int64) for _ in range(2)]
+        for total, column in zip(sums, (self.exchanges, self.gone), strict=True):
+            np.add.at(total, of.reshape(-1), column)
+        return Held(ids, self.place[first], *sums)
+
+
+class Answered(NamedTuple):
+    """How long answers took to exchanges that all sights of them have whole, by connection."""
+
+    id: Ids
+    took: Int64s
+    """ns, in all."""
+    exchanges: Int64s
+
+
+class Others(NamedTuple):
+    """Connections that are the same one, a row for each two that are of two places."""
+
+    id: Ids
+    place: Int64s
+    """Of the other one."""
+    other: Ids
+
+
+class Removed(NamedTuple):
+    """Exchanges that are not kept."""
+
+    id: Ids
+    key: Int64s
+    """As `keys_of`, without the connection's place."""
+
+
+class Measured(NamedTuple):
+    """Exchanges that are kept and were measured."""
+
+    key: Int64s
+    """As of `Removed`; their connections are those of `crossings`."""
+    crossings: Crossings
+    network: Int64s
+    queued: Int64s
+
+
+class Matched(NamedTuple):
+    """What captures have in common, but for what takes clocks."""
+
+    held: Held
+    others: Others
+    removed: Removed
+    measured: Measured
+
+    def sights(self, clocks: Sequence[Clock], places: Sequence[Place], ways: pa.Table | None = None) -> Sights:
+        """With what the clocks say."""
+        crossings, measured = self.measured.crossings, self.measured
+        ids, _, exchanges, gone = self.held.by_id()
+        hidden = gone == exchanges
+        place = np.searchsorted(ids, np.concatenate([self.removed.id, crossings.id]))
+        keys = place << CONNECTION | np.concatenate([self.removed.key, measured.key])
+        measure = np.append(np.full(len(self.removed.id), GONE), np.arange(len(measured.key)))
+        order = np.argsort(keys)
+        up = upward(crossings, clocks)
+        down = np.where(up == NULL_TIME, NULL_TIME, crossings.both_ways - up)
+        copies = Copies(ids, gone, hidden, keys[order], measure[order], measured.network, measured.queued, up, down)
+        others = _other_places(ids, self.others, places)
+        return Sights(copies, offsets_table(clocks, places), WAYS.empty_table() if ways is None else ways, others)
 
 
 def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> Sights | None:
     """What rows of several captures have in common; None where that is nothing. `cluster_of`: gives a hash of each
     connection's ClusterId, 0 where it is not known; called where that matters."""
-    component = _components(seen, connections, cluster_of)
+    keys, rows = request_keys(seen)
+    conn = seen.conn[rows]
+    places = mixed(*connections.endpoints.T)[conn]
+    place = ranks(connections.places)[connections.place[conn]]
+    first, second, counts = meetings(keys, places, place, connections.id[conn], conn)
+    component = link(first, second, counts, connections, cluster_of)
+    found = match(seen, connections, component)
+    if found is None:
+        return None
+    matched, near, far = found
+    matched = matched._replace(others=find_others(connections, component))
+    clocks = measure_clocks(matched.measured.crossings, connections.places)
+    return matched.sights(clocks, connections.places, _ways(seen, connections, near, far, clocks))
+
+
+def request_keys(seen: Seen) -> tuple[Ids, Int64s]:
+    """What tells requests that were captured, a hash each, the same in every capture; and their rows."""
+    named = np.flatnonzero((seen.end >= 0) & ~seen.orphan)
+    return mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size, seen.client)[named], named
+
+
+def meetings(
+    keys: Ids, endpoints: Ids, place: Int64s, ids: Ids, conn: Int64s
+) -> tuple[Int64s, Int64s, npt.NDArray[np.intp]]:
+    """Two connections of different places that share requests, and how many, a row for each two.
+
+    By request: its key, a hash of its connection's 4-tuple, the rank of its place, the connection's id and whatever it
+    is known by.
+    """
+    met = []
+    for one in (keys, mixed(keys.view(np.int64), endpoints.view(np.int64))):  # behind NAT addresses differ
+        order = np.lexsort((ids, place, one))
+        mine, code, at = conn[order], one[order], place[order]
+        same = (code[1:] == code[:-1]) & (at[1:] != at[:-1])
+        met.append(np.unique(np.stack([mine[:-1][same], mine[1:][same]]), axis=1, return_counts=True))
+    first, second = np.concatenate([pairs for pairs, _ in met], axis=1)
+    return first, second, np.concatenate([count for _, count in met])
+
+
+def _find_groups(seen: Seen, component: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    """Exchanges of which there are several sights: their rows, a number for each exchange, and how long its answer took
+    there, -1 unknown."""
     rows = np.flatnonzero(component[seen.conn] >= 0)
     group = _groups(seen, rows, component)
     rows, group = rows[group >= 0], group[group >= 0]
-    if not len(rows):
+    known = (seen.asked[rows] != NULL_TIME) & (seen.answered[rows] != NULL_TIME)
+    return rows, group, np.where(known, seen.answered[rows] - seen.asked[rows], -1)
+
+
+def add_answers(seen: Seen, connections: Ends, component: Int64s) -> Answered:
+    """How long answers took, of all connections."""
+    return _add_answers(seen, connections, *_find_groups(seen, component))
+
+
+def _add_answers(seen: Seen, connections: Ends, rows: Int64s, group: Int64s, between: Int64s) -> Answered:
+    code = _codes(group.astype(np.uint64))
+    counted = (np.bincount(code, between < 0) == 0)[code]
+    conn = seen.conn[rows[counted]]
+    took = np.zeros(len(connections), np.int64)
+    np.add.at(took, conn, between[counted])
+    return Answered(connections.id, took, np.bincount(conn, minlength=len(connections)))
+
+
+def match(
+    seen: Seen, connections: Ends, component: Int64s, answered: Answered | None = None
+) -> tuple[Matched, Int64s, Int64s] | None:
+    """What rows of connections that are the same one have in common, but for `Matched.others`, and of those that were
+    measured the rows of the near and of the far sight; None where no connection is. `component`: as `link` gives it.
+    `answered`: of connections of which these are not all rows. `endpoints` and `isn` of connections are not read."""
+    members = np.unique(seen.conn[component[seen.conn] >= 0])
+    if not len(members):
         return None
-    between = np.where(
-        (seen.asked[rows] != NULL_TIME) & (seen.answered[rows] != NULL_TIME), seen.answered[rows] - seen.asked[rows], -1
-    )
-    rank = _nearness(seen.conn[rows], group, between, connections)[seen.conn[rows]]
+    rows, group, between = _find_groups(seen, component)
+    took = _add_answers(seen, connections, rows, group, between)
+    if answered is not None:
+        at = np.minimum(np.searchsorted(answered.id, took.id), max(len(answered.id) - 1, 0))
+        given = answered.id[at] == took.id
+        took.took[given], took.exchanges[given] = answered.took[at[given]], answered.exchanges[at[given]]
+    rank = _nearness(seen.conn[rows], took, connections)[seen.conn[rows]]
     kept = _first_of(group, (rank, between < 0))
-    far = _first_of(group, (-rank, between < 0))
-    both = (between[kept] >= 0) & (between[far] >= 0) & (seen.conn[rows[kept]] != seen.conn[rows[far]])
-    gone = np.ones(len(rows), np.bool_)
-    gone[kept] = False
-    others = _other_places(connections, component, np.unique(seen.conn[rows]))
-    return _put_together(seen, connections, rows, gone, kept[both], far[both], between, others)
+    last = _first_of(group, (-rank, between < 0))
+    both = (between[kept] >= 0) & (between[last] >= 0) & (seen.conn[rows[kept]] != seen.conn[rows[last]])
+    removed = np.delete(rows, kept)
+    near, far, there = rows[kept[both]], rows[last[both]], between[last[both]]
 
-
-def _put_together(
-    seen: Seen,
-    connections: Ends,
-    rows: Int64s,
-    removed: Flags,
-    near_places: Int64s,
-    far: Int64s,
-    between: Int64s,
-    other_places: pa.ListArray,
-) -> Sights:
-    """`near_places` and `far`: places in `rows` of the two sights of the exchanges that are measured."""
-    near, other = rows[near_places], rows[far]
-    behind = np.minimum(np.maximum(seen.network[other], 0), between[far])
-    crossed = np.clip(between[near_places] - between[far], 0, None)
+    behind = np.minimum(np.maximum(seen.network[far], 0), there)
     queued = np.where(
-        seen.queued_from[other] != NULL_TIME,
-        np.clip(seen.queued_from[other] - seen.asked[other] - behind, 0, between[far] - behind), 0,
+        seen.queued_from[far] != NULL_TIME,
+        np.clip(seen.queued_from[far] - seen.asked[far] - behind, 0, there - behind), 0,
     )  # fmt: skip
-    up, clocks = _ways(seen, connections, near, other)
-    known = up != NULL_TIME
-    up = np.where(known, np.clip(up, 0, crossed), NULL_TIME)
-    down = np.where(known, crossed - up, NULL_TIME)
+    crossings = _crossings(seen, connections, near, far)
+    keys = keys_of(np.zeros(len(seen.n), np.int64), seen.n, seen.orphan)
+    in_all, gone = (
+        np.bincount(seen.conn[some], minlength=len(connections))[members] for some in (slice(None), removed)
+    )
+    nothing = connections.id[:0]
+    matched = Matched(
+        Held(connections.id[members], connections.place[members], in_all, gone),
+        Others(nothing, connections.place[:0], nothing),
+        Removed(connections.id[seen.conn[removed]], keys[removed]),
+        Measured(keys[near], crossings, crossings.both_ways + behind, queued),
+    )
+    return matched, near, far
 
-    ids = np.unique(connections.id[np.unique(seen.conn[rows])])
-    place = np.searchsorted(ids, connections.id[seen.conn])
-    place = np.minimum(place, len(ids) - 1)
-    mine = ids[place] == connections.id[seen.conn]
-    told = np.bincount(place[rows[removed]], minlength=len(ids))
-    in_all = np.bincount(place[mine], minlength=len(ids))
-    measure = np.full(len(rows), len(rows), np.int64)
-    measure[near_places] = np.arange(len(near_places))
-    measure[removed] = GONE
-    of_use = measure < len(rows)
-    keys = keys_of(place[rows], seen.n[rows], seen.orphan[rows])[of_use]
-    order = np.argsort(keys)
+
+def _crossings(seen: Seen, connections: Ends, near: Int64s, far: Int64s) -> Crossings:
+    """What was measured between these rows."""
+    of, to = seen.conn[near], seen.conn[far]
+    back = seen.answered[near] - seen.answered[far]
+    return Crossings(
+        connections.place[of], connections.place[to], connections.id[of], seen.asked[near], seen.asked[far], back
+    )
+
+
+def _ways(seen: Seen, connections: Ends, near: Int64s, far: Int64s, clocks: Sequence[Clock]) -> pa.Table:
+    """Rows of WAYS for these rows."""
     names = _names(connections)[connections.place]
-    ways = pa.Table.from_arrays(
+    crossings = _crossings(seen, connections, near, far)
+    up = upward(crossings, clocks)
+    return pa.Table.from_arrays(
         [
-            *(pa.array(names[seen.conn[one]], TEXT) for one in (near, other)),
-            *(exchange_ids(connections.id[seen.conn[one]], seen.n[one], seen.orphan[one]) for one in (near, other)),
-            *(pa.array(one / 1e6, MS, mask=~known) for one in (up, down)),
+            *(pa.array(names[seen.conn[one]], TEXT) for one in (near, far)),
+            *(exchange_ids(connections.id[seen.conn[one]], seen.n[one], seen.orphan[one]) for one in (near, far)),
+            *(pa.array(one / 1e6, MS, mask=up == NULL_TIME) for one in (up, crossings.both_ways - up)),
         ],
         schema=WAYS,
     )
-    return Sights(
-        ids, told, told == in_all, keys[order], measure[of_use][order], crossed + behind, queued, up, down,
-        _offsets_table(clocks, connections, seen.conn[near], up, down), ways, other_places,
-    )  # fmt: skip
 
 
 def _names(connections: Ends) -> npt.NDArray[np.object_]:
@@ -195,9 +383,9 @@ def _names(connections: Ends) -> npt.NDArray[np.object_]:
     return np.array([place.name for place in connections.places], object)
 
 
-def _other_places(connections: Ends, component: Int64s, members: Int64s) -> pa.ListArray:
-    """For each of these connections, by their ids, the other places that hold it; behind them an empty list.
-    `component`: by connection, the same number where they are the same one."""
+def find_others(connections: Ends, component: Int64s) -> Others:
+    """Which connections are the same one, at two places. `component`: as `link` gives it."""
+    members = np.flatnonzero(component >= 0)
     members = members[np.argsort(component[members], kind="stable")]
     _, group, sizes = np.unique(component[members], return_inverse=True, return_counts=True)
     begin, size = (np.cumsum(sizes) - sizes)[group], sizes[group]
@@ -211,34 +399,28 @@ def _other_places(connections: Ends, component: Int64s, members: Int64s) -> pa.L
     of, held = (members[np.concatenate(parts)] for parts in (owner, other))
     apart = connections.place[of] != connections.place[held]
     of, held = of[apart], held[apart]
-    # By names: in which order captures were given is nothing to whoever compares rows.
-    names = [(place.capture, place.interface or "") for place in connections.places]
-    rank = np.argsort(np.array(sorted(range(len(names)), key=names.__getitem__), np.int64))
-    order = np.lexsort((connections.id[held], rank[connections.place[held]], connections.id[of]))
-    ids, of, held = np.unique(connections.id[members]), connections.id[of][order], held[order]
+    return Others(connections.id[of], connections.place[held], connections.id[held])
+
+
+def _other_places(ids: Ids, pairs: Others, places: Sequence[Place]) -> pa.ListArray:
+    """For each of these connections, by their ids, the other places that hold it; behind them an empty list."""
+    order = np.lexsort((pairs.other, ranks(places)[pairs.place], pairs.id))
     captures, interfaces = (
-        pa.array([getattr(place, name) for place in connections.places], TEXT).take(pa.array(connections.place[held]))
+        pa.array([getattr(place, name) for place in places], TEXT).take(pa.array(pairs.place[order]))
         for name in Place._fields
     )
+    of = pairs.id[order]
     offsets = np.append(np.searchsorted(of, ids), [len(of), len(of)]).astype(np.int32)
-    ids_there = connection_ids(connections.id[held])
-    places = pa.StructArray.from_arrays([captures, interfaces, ids_there], fields=list(PLACES.value_type))
-    return pa.ListArray.from_arrays(offsets, places, type=PLACES)
+    ids_there = connection_ids(pairs.other[order])
+    structs = pa.StructArray.from_arrays([captures, interfaces, ids_there], fields=list(PLACES.value_type))
+    return pa.ListArray.from_arrays(offsets, structs, type=PLACES)
 
 
-def _components(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> Int64s:
-    """By connection, the smallest row of those that are the same connection; -1 for those that are by themselves."""
-    named = np.flatnonzero((seen.end >= 0) & ~seen.orphan)
-    key = mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size, seen.client)[named]
-    place = mixed(*connections.endpoints.T)[seen.conn[named]]
-    met = []
-    for one in (key, mixed(key.view(np.int64), place.view(np.int64))):  # behind NAT addresses differ
-        order = np.lexsort((connections.place[seen.conn[named]], one))
-        conn, code = seen.conn[named][order], one[order]
-        same = (code[1:] == code[:-1]) & (connections.place[conn[1:]] != connections.place[conn[:-1]])
-        met.append(np.unique(np.stack([conn[:-1][same], conn[1:][same]]), axis=1, return_counts=True))
-    first, second = np.concatenate([pairs for pairs, _ in met], axis=1)
-    counts = np.concatenate([count for _, count in met])
+def link(
+    first: Int64s, second: Int64s, counts: npt.NDArray[np.intp], connections: Ends, cluster_of: Callable[[], Int64s]
+) -> Int64s:
+    """By connection, the smallest row of those that are the same connection; -1 for those that are by themselves.
+    `first`, `second`, `counts`: two rows of connections that share so many requests (`meetings`)."""
     alike = (connections.endpoints[first] == connections.endpoints[second]).all(axis=1)
     isn = connections.isn
     began = (isn[first] >= 0).all(axis=1) & (isn[first] == isn[second]).all(axis=1)
@@ -312,20 +494,14 @@ def _extremes(code: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
     return least, most
 
 
-def _nearness(conn: Int64s, group: Int64s, between: Int64s, connections: Ends) -> Int64s:
+def _nearness(conn: Int64s, answered: Answered, connections: Ends) -> Int64s:
     """A rank of connections, by row of them: of sights of one, the nearest the client, where answers take longest, is
     the least."""
-    code = _codes(group.astype(np.uint64))
-    whole = np.bincount(code, between < 0) == 0
-    counted = whole[code]
-    size = len(connections)
-    total = np.bincount(conn[counted], between[counted], minlength=size)
-    count = np.bincount(conn[counted], minlength=size)
-    lasted = np.where(count > 0, total / np.maximum(count, 1), -1)
+    lasted = np.where(answered.exchanges > 0, answered.took / np.maximum(answered.exchanges, 1), -1)
     used = np.unique(conn)
     names = np.unique(_names(connections)[connections.place[used]], return_inverse=True)[1]
     order = np.lexsort((connections.id[used], names, -lasted[used]))
-    rank = np.zeros(size, np.int64)
+    rank = np.zeros(len(connections), np.int64)
     rank[used[order]] = np.arange(len(used))
     return rank
 
@@ -337,39 +513,63 @@ def _first_of(group: Int64s, keys: tuple[Int64s | Flags, ...]) -> Int64s:
     return first
 
 
-def _ways(seen: Seen, connections: Ends, near: Int64s, far: Int64s) -> tuple[Int64s, list[_Clocks]]:
-    """What each request took from the near sight to the far one, ns, and the clocks of each two captures."""
-    of, to = (connections.place[seen.conn[one]].astype(np.int64) for one in (near, far))
-    low, high = np.minimum(of, to), np.maximum(of, to)
-    up = np.full(len(near), NULL_TIME, np.int64)
+def measure_clocks(crossings: Crossings, places: Sequence[Place]) -> list[Clock]:
+    """The clocks of each two places between which LEAST exchanges were measured."""
+    low, high = np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far)
+    rank = ranks(places)
     found = []
-    for one, other in np.unique(np.stack([low, high]), axis=1).T.tolist():
-        rows = np.flatnonzero((low == one) & (high == other))
-        if one == other or len(rows) < LEAST:
-            continue
-        asked = seen.asked[far[rows]] - seen.asked[near[rows]]
-        answered = seen.answered[near[rows]] - seen.answered[far[rows]]
-        turned = of[rows] != one
-        at = np.where(turned, seen.asked[far[rows]], seen.asked[near[rows]])
-        theta, drift = _theta(at, np.where(turned, answered, asked), np.where(turned, asked, answered))
-        up[rows] = asked + np.where(turned, theta, -theta).astype(np.int64)
-        nearer = (other, one) if 2 * int(turned.sum()) > len(rows) else (one, other)
-        sign = 1 if nearer[0] == one else -1
-        begun = sign * float(theta[np.argmin(at)])
-        found.append(_Clocks(*nearer, rows, begun, sign * drift, float((asked + answered).min())))
-    return up, found
+    for both in np.unique(np.stack([low, high]), axis=1).T.tolist():
+        rows = np.flatnonzero((low == both[0]) & (high == both[1]))
+        if both[0] != both[1] and len(rows) >= LEAST:
+            one, other = sorted(both, key=rank.__getitem__)
+            turned = 2 * np.count_nonzero(crossings.near[rows] != one) > len(rows)
+            found.append(_clock(*((other, one) if turned else (one, other)), crossings.select_rows(rows)))
+    return found
 
 
-def _theta(at: Int64s, outward: Int64s, back: Int64s) -> tuple[Reals, float]:
-    """What the second clock shows more than the first at each exchange, ns, and how that changes, ppm: messages from
-    the first capture were seen `outward` later by the second, those the other way `back` later by the first."""
+def ranks(places: Sequence[Place]) -> Int64s:
+    """By place, where it stands among their names: the order in which captures were given changes no row."""
+    names = [(place.capture, place.interface or "") for place in places]
+    return np.argsort(np.array(sorted(range(len(names)), key=names.__getitem__), np.int64))
+
+
+def _clock(first: int, second: int, crossings: Crossings) -> Clock:
+    """The clocks of two places, out of all that was measured between them."""
+    turned = crossings.near != first
+    at = np.where(turned, crossings.far_asked, crossings.near_asked)
+    outward, back = (np.where(turned, *pair) for pair in (
+        (crossings.back, crossings.outward), (crossings.outward, crossings.back),
+    ))  # fmt: skip
+    height, slope = _line(at, outward, back)
+    connections, took = len(np.unique(crossings.id)), crossings.both_ways
+    least = float((outward + back).min())
+    clock = Clock(first, second, int(at.min()), height, slope, connections, len(at), least, 0, 0, 0)
+    up = clock.upward(crossings)
+    return clock._replace(
+        up=float(np.median(up)), down=float(np.median(took - up)), took=float(np.quantile(took, SOONEST))
+    )
+
+
+def upward(crossings: Crossings, clocks: Sequence[Clock]) -> Int64s:
+    """ns: what each request took to the far sight, clocks aligned; NULL_TIME where these are not known."""
+    up = np.full(len(crossings.near), NULL_TIME, np.int64)
+    low, high = np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far)
+    for one in clocks:
+        rows = np.flatnonzero((low == min(one.first, one.second)) & (high == max(one.first, one.second)))
+        up[rows] = one.upward(crossings.select_rows(rows))
+    return up
+
+
+def _line(at: Int64s, outward: Int64s, back: Int64s) -> tuple[float, float]:
+    """What the second clock shows more than the first: at the first instant, ns, and how that changes, ns a second.
+    Messages from the first capture were seen `outward` later by the second, those the other way `back` later by the
+    first."""
     seconds = (at - at.min()) / 1e9
     slopes = [_slope(seconds, outward.astype(np.float64)), _slope(seconds, -back.astype(np.float64), least=False)]
     slope = min(slopes, key=lambda one: one[1])[0]
     sums = outward + back
     kept = sums <= np.quantile(sums, SMALLEST)
-    height = float(np.median((outward - back)[kept] / 2 - slope * seconds[kept]))
-    return height + slope * seconds, slope / 1e3
+    return float(np.median((outward - back)[kept] / 2 - slope * seconds[kept])), slope
 
 
 def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
@@ -379,7 +579,7 @@ def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
     if span < LEAST_SPAN_S:
         return 0.0, 0.0
     stretch = np.minimum((at / span * STRETCHES).astype(np.int64), STRETCHES - 1)
-    order = np.lexsort((values if least else -values, stretch))
+    order = np.lexsort((at, values if least else -values, stretch))
     place = order[np.unique(stretch[order], return_index=True)[1]]
     x, y = at[place], values[place]
     i, j = np.triu_indices(len(x), 1)
@@ -390,16 +590,15 @@ def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
     return slope, float(np.mean(np.abs(rest - np.median(rest))))
 
 
-def _offsets_table(measured: list[_Clocks], connections: Ends, conn: Int64s, up: Int64s, down: Int64s) -> pa.Table:
-    """The table `clock_offsets`; `conn`, `up` and `down` of all exchanges that were measured."""
+def offsets_table(clocks: Sequence[Clock], places: Sequence[Place]) -> pa.Table:
+    """The table `clock_offsets`."""
     made = [
         (
-            *(connections.places[place].name for place in (one.first, one.second)), len(np.unique(conn[one.rows])),
-            len(one.rows), -one.begun / 1e6, -one.drift, max(one.least, 0.0) / 2e6,
-            float(np.median(up[one.rows])) / 1e6, float(np.median(down[one.rows])) / 1e6,
-            f"{connections.places[one.first].capture}{SEPARATOR}",
+            *(places[place].name for place in (one.first, one.second)), one.connections, one.exchanges,
+            -one.height / 1e6, -one.slope / 1e3, max(one.least, 0.0) / 2e6, one.up / 1e6, one.down / 1e6,
+            f"{places[one.first].capture}{SEPARATOR}",
         )
-        for one in measured
+        for one in clocks
     ]  # fmt: skip
     return pa.Table.from_pylist([dict(zip(OFFSETS, row, strict=True)) for row in made], SCHEMAS["clock_offsets"])
 

@@ -1,155 +1,280 @@
 """What the captures of a job have in common, as `kdissect.engine.sights` finds it on one machine.
 
-Two jobs, a task for a capture or for some small ones: packets' headers are looked at for flows that several captures
-have; only where there are any, their exchanges are. A capture by itself takes one task, and only where it has several
-interfaces. What is found comes to the driver, and from there to all tasks that decode: some 120 bytes an exchange that
-several captures have. Captures that only Spark can read are left as they are.
+Captures are matched in the steps of `kdissect.spark.stages.matching`, out of the index rows that decoding needs, too.
+So a file is read by the task that indexes it, wherever it is, and no task has all files of a set. Where captures share
+no flow, only what tells flows is shuffled. A capture by itself takes one task, and only where it has several
+interfaces.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property, partial, reduce
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.both_ends import WAYS
-from kdissect.engine.common import Common
-from kdissect.engine.settings import Settings
-from kdissect.engine.sights.interfaces import OneSight, Views, interfaces
-from kdissect.engine.sights.one_file import sights_of_interfaces
-from kdissect.engine.sights.shared_flows import Hashes, Look, in_common, looked_at
-from kdissect.engine.sights.survey import clusters_of, nothing_seen, put_together, seen_in
-from kdissect.problems import CaptureError
+from kdissect.analysis.both_ends import Clock
+from kdissect.arrays.typed_values import loaded
+from kdissect.engine import common as engine_common
+from kdissect.engine.sights.one_file import APART_NS, MOST
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.stages.plan import Plan, Source, together
+from kdissect.spark.stages import decoding, matching
+from kdissect.spark.stages.dealt_arrays import index_row
+from kdissect.spark.stages.decoding import LEARNED, Learned
+from kdissect.spark.stages.matching import ViewCounts
+from kdissect.spark.stages.plan import INDEX, Plan, RowKind
 from kdissect.spark.workers import settled
-from kdissect.tables.sights import CONNECTION, GONE, Ids, Sights
+from kdissect.tables.brokers import Brokers
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame
 
-TOLD = pa.schema([("number", pa.int64()), ("data", pa.binary())])
-NO_FLOWS: Hashes = np.zeros(0, np.uint64)
-Each = Callable[[Sequence[int], Callable[[int], Any]], list[Any]]
-"""Calls a function with each number, somewhere, and gives what it returned."""
+Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+SURVEYED = (RowKind.PACKETS, RowKind.KEYS, RowKind.SHARED)
+"""Kinds of rows that a survey takes."""
+DECODED = (RowKind.PACKETS, RowKind.FACTS, RowKind.KEYS, RowKind.SIGHTS, RowKind.FLOWS)
+"""Kinds of rows that decoding takes."""
+Row = tuple[int, bytes]
+"""Of a row for the driver: capture, what is packed."""
 
 
-class Joined(NamedTuple):
-    """A plan with what its captures have in common."""
+class Shuffle(Protocol):
+    """Rows of INDEX on their way between tasks."""
 
+    def through(self, work: Work, frames: Sequence[Any], kinds: Sequence[int]) -> Any:
+        """What `work` makes of the rows of these kinds, in order, those of a bucket in one task."""
+
+    def rows(self, frame: Any, kind: int) -> list[Row]:
+        """The rows of a kind, for the driver."""
+
+    def captures(self, frame: Any) -> set[int]:
+        """The captures that rows are of."""
+
+
+class Common(NamedTuple):
+    """What captures have in common."""
+
+    frames: Sequence[Any]
+    """Frames with SIGHTS, and FLOWS, among their rows, for the buckets of connections."""
     plan: Plan
-    told: list[str]
-    """By capture, a hash of all that rows of it depend on in this respect; "" where it has nothing in common."""
+    """The plan with how clocks stand, and with the interfaces that are matched."""
 
 
-def with_common(plan: Plan, each: Each) -> Joined:
-    """The plan, with what its captures have in common."""
-    near = [number for number, source in enumerate(plan.sources) if not source.remote]
-    nothing = Joined(plan, [""] * len(plan.sources))
-    settings = replace(plan.settings, common=Common(given=True))
-    named = [plan.sources[number] for number in near]
-    if len(plan.sources) == len(near) == 1 and len(interfaces(named[0].capture())) > 1:
-        (one,) = each(range(1), partial(_seen_by_interfaces, named, settings))
-        if one is None:
-            return nothing
-        common = Common(_lean(one[0]), given=True, one_sight=partial(OneSight, views=one[1]))
-        return Joined(replace(plan, settings=replace(settings, common=common)), [_hash_sights(one[0], one[0].ids)])
-    if len(near) < 2:
-        return nothing
-    tasks = together([sum(source.sizes) for source in named])
-    shared = in_common(_one_by_one(each, tasks, partial(_looked_at, named, settings)))
-    if not any(map(len, shared)):
-        return nothing
-    seen = _one_by_one(each, tasks, partial(_seen_in, named, shared, settings))
-    found = put_together(seen, lambda: _one_by_one(each, tasks, partial(_clusters_of, named, settings)))
-    if found is None:
-        return nothing
-    told = [""] * len(plan.sources)
-    for number, (_, ends) in zip(near, seen, strict=True):
-        told[number] = _hash_sights(found, ends.id)
-    return Joined(replace(plan, settings=replace(settings, common=Common(_lean(found), given=True))), told)
-
-
-def _hash_sights(sights: Sights, ids: Ids) -> str:
-    """A hash of everything that `sights` says of these connections and their exchanges; "" where it says nothing."""
-    mine = np.isin(sights.ids, ids)
-    if not mine.any():
-        return ""
-    of = sights.keys >> CONNECTION
-    rows = np.flatnonzero(mine[of])
-    measure = sights.measure[rows]
-    measured = measure[measure != GONE]
-    parts = [sights.ids[mine], sights.gone[mine], sights.hidden[mine]]
-    parts += [sights.ids[of[rows]], sights.keys[rows] & ((1 << CONNECTION) - 1), measure == GONE]
-    parts += [column[measured] for column in (sights.network, sights.queued, sights.up, sights.down)]
-    others = repr(sights.others.take(pa.array(np.flatnonzero(mine))).to_pylist()).encode()
-    return blake2b(b"".join([*(part.tobytes() for part in parts), others]), digest_size=12).hexdigest()
-
-
-def _one_by_one(each: Each, tasks: Sequence[Sequence[int]], work: Callable[[int], Any]) -> list[Any]:
-    """What `work` returns for each number of the tasks, in order."""
-    found = each(range(len(tasks)), partial(_all, tasks, work))
-    return [one for some in found for one in some]
-
-
-def _all(tasks: Sequence[Sequence[int]], work: Callable[[int], Any], task: int) -> list[Any]:
-    return [work(number) for number in tasks[task]]
-
-
-def _looked_at(sources: Sequence[Source], settings: Settings, number: int) -> Look:
-    try:
-        return looked_at(sources[number].capture(), settings)
-    except CaptureError:  # told where rows are made of it
-        return Look(NO_FLOWS, NO_FLOWS, NO_FLOWS)
-
-
-def _seen_in(sources: Sequence[Source], shared: Sequence[Hashes], settings: Settings, number: int) -> Any:
-    capture = sources[number].capture()
-    try:
-        return seen_in(capture, shared[number], settings)
-    except CaptureError:
-        return nothing_seen(capture)
-
-
-def _seen_by_interfaces(sources: Sequence[Source], settings: Settings, number: int) -> tuple[Sights, Views] | None:
-    try:
-        return sights_of_interfaces(sources[number].capture(), settings)
-    except CaptureError:
+def match_captures(
+    plan: Plan, looks: Sequence[Any], index_of: Callable[[set[int]], Any], shuffle: Shuffle
+) -> Common | None:
+    """What the captures of a job have in common; None for nothing. `looks`: frames with those of all files. `index_of`:
+    index rows of some captures."""
+    if plan.interfaces:
+        plan = replace(plan, views=_views(looks, shuffle))
+        if not plan.views:
+            return None
+    share = matching.share_views if plan.views else matching.share
+    shared = shuffle.through(partial(share, plan=plan), looks, [RowKind.LOOKS])
+    captures = shuffle.captures(shared)
+    if not captures:
         return None
+    index = index_of(captures)
+    seen = [
+        shuffle.through(partial(matching.survey, plan=plan, place=place), [index, shared], SURVEYED)
+        for place in (range(len(plan.views)) if plan.views else [None])
+    ]
+    met = shuffle.through(partial(matching.meet, plan=plan), seen, [RowKind.MET])
+    joined = shuffle.through(partial(matching.join_connections, plan=plan), [*seen, met], [RowKind.ENDS, RowKind.PAIRS])
+    if shuffle.rows(joined, RowKind.DOUBTED):
+        brokers = Brokers() if plan.views else _learn_brokers(plan, index, shuffle)
+        join = partial(matching.join_connections, plan=plan, brokers=brokers)
+        joined = shuffle.through(join, [*seen, met], [RowKind.ENDS, RowKind.PAIRS])
+    dealt = shuffle.through(
+        partial(matching.deal_exchanges, plan=plan), [*seen, joined], [RowKind.JOINED, RowKind.SEEN]
+    )
+    parts = [dealt]
+    if shuffle.rows(joined, RowKind.CUT):
+        parts.append(shuffle.through(partial(matching.add_answers, plan=plan), [dealt], [RowKind.SEEN]))
+    matched = shuffle.through(partial(matching.match_exchanges, plan=plan), parts, [RowKind.ANSWERED, RowKind.SEEN])
+    measured = shuffle.through(partial(matching.measure, plan=plan), [matched], [RowKind.CROSSED])
+    clocks = [clock for _, packed in shuffle.rows(measured, RowKind.CLOCKS) for clock in loaded(packed, list[Clock])]
+    if not shuffle.captures(matched) or (plan.views and not (clocks and clocks[0].took >= APART_NS)):
+        return None
+    clocks.sort(key=lambda one: sorted((one.first, one.second)))
+    return Common([joined, matched, *(seen if plan.views else [])], replace(plan, clocks=clocks, looks=False))
 
 
-def _clusters_of(sources: Sequence[Source], settings: Settings, number: int) -> dict[int, int]:
-    try:
-        return clusters_of(sources[number].capture(), settings)
-    except CaptureError:
-        return {}
+def _views(looks: Sequence[Any], shuffle: Shuffle) -> list[tuple[int, int]]:
+    """Viewpoint and interface of the two that share most flows; none where no two share one."""
+    interface: dict[int, int] = {}
+    shared: Counter[tuple[int, int]] = Counter()
+    for _, packed in shuffle.rows(shuffle.through(matching.count_views, looks, [RowKind.LOOKS]), RowKind.PAIRS):
+        counts = loaded(packed, ViewCounts)
+        interface |= counts.interface
+        shared.update(counts.shared)
+    views = sorted((view for view in interface if shared[view, view]), key=lambda view: (-shared[view, view], view))
+    pairs = list(combinations(views[:MOST], 2))
+    both = max(pairs, key=lambda pair: shared[min(pair), max(pair)], default=(0, 0))
+    return [(view, interface[view]) for view in both] if shared[min(both), max(both)] else []
 
 
-def _lean(sights: Sights) -> Sights:
-    """Without the ids of both sights of each exchange, which tables do not have."""
-    return sights._replace(ways=WAYS.empty_table())
+def _learn_brokers(plan: Plan, index: Any, shuffle: Shuffle) -> Brokers:
+    """What messages tell of brokers and their ClusterIds."""
+    told = replace(plan, tables={"exchanges": ["cluster"]}, giant=1 << 62, placed=False)
+    found = Brokers()
+    learned = shuffle.through(partial(_learn, plan=told), [index], [RowKind.PACKETS, RowKind.KEYS])
+    for _, packed in shuffle.rows(learned, RowKind.LOOKS):
+        found.merge(loaded(packed, Learned).brokers)
+    return found
 
 
-def by_spark(spark: SparkSession) -> Each:
-    """Calls in tasks of a job."""
+def _learn(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Index rows of a bucket to what their messages tell."""
+    for batch in decoding.decode(batches, plan):
+        for name, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
+            if name == LEARNED:
+                yield index_row(0, RowKind.LOOKS, data.as_py())
 
-    def each(numbers: Sequence[int], work: Callable[[int], Any]) -> list[Any]:
+
+def fingerprints(plan: Plan, common: Common | None, shuffle: Shuffle) -> list[str]:
+    """By capture, a hash of all that rows of it depend on in this respect; "" where it has nothing in common."""
+    sums = np.zeros((len(plan.sources), 2), np.uint64)
+    if common is not None:
+        made = partial(matching.fingerprints, plan=common.plan)
+        for number, packed in shuffle.rows(shuffle.through(made, common.frames, [RowKind.SIGHTS]), RowKind.SIGHTS):
+            sums[number] += np.frombuffer(packed, np.uint64)
+    return [one.tobytes().hex() if one.any() else "" for one in sums]
+
+
+def with_looks(plan: Plan, lasting: bool = False) -> Plan:
+    """The plan by which files are indexed. `lasting`: a later job may have more captures."""
+    several = plan.sources[0].interfaces if len(plan.sources) == 1 else ()
+    interfaces = several if len(several) > 1 else ()
+    return replace(plan, looks=lasting or len(plan.sources) > 1 or bool(interfaces), interfaces=interfaces)
+
+
+def decoding_plan(plan: Plan, common: Common | None) -> Plan:
+    """The plan by which index rows are decoded, out of that by which files were indexed."""
+    plan = replace(plan, interfaces=()) if common is None else common.plan
+    settings = replace(plan.settings, common=engine_common.Common(given=True))
+    return replace(plan, settings=settings, looks=False)
+
+
+class BySpark:
+    """The shuffle of a session: what tasks make stays on the executors' disks until `unpersist`."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._frames: list[DataFrame] = []
+
+    def through(self, work: Work, frames: Sequence[DataFrame], kinds: Sequence[int]) -> DataFrame:
+        """See Shuffle."""
+
         def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            def told() -> Iterator[pa.RecordBatch]:
-                for batch in batches:
-                    for number in batch.column(0).to_pylist():
-                        data = pickle.dumps(work(number))
-                        yield pa.RecordBatch.from_pydict({"number": [number], "data": [data]}, TOLD)
+            yield from settled("common", work(batches))
 
-            yield from settled("common", told())
+        return self.keep(bucketed(self._plan, frames, kinds).mapInArrow(run, spark_schema(INDEX)))
 
-        rows = spark.range(0, len(numbers), 1, len(numbers)).mapInArrow(run, spark_schema(TOLD)).collect()
-        return [pickle.loads(bytes(row[1])) for row in sorted(rows, key=lambda row: int(row[0]))]
+    def rows(self, frame: DataFrame, kind: int) -> list[Row]:
+        """See Shuffle."""
+        found = frame.where(frame["kind"] == kind).select("capture", "packed").collect()
+        return [(int(capture), bytes(packed)) for capture, packed in found]
 
-    return each
+    def captures(self, frame: DataFrame) -> set[int]:
+        """See Shuffle."""
+        return {int(row[0]) for row in frame.select("capture").distinct().collect()}
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """The frame, whose rows stay once they were made."""
+        from pyspark import StorageLevel
+
+        self._frames.append(frame.persist(StorageLevel.DISK_ONLY))
+        return frame
+
+    def unpersist(self, *kept: DataFrame) -> None:
+        """Give back the disk that rows take, but for those of these frames."""
+        for frame in self._frames:
+            if all(frame is not one for one in kept):
+                frame.unpersist()
+        self._frames = list(kept)
+
+
+class Matching:
+    """What the captures of a job have in common, by Spark. `plan`: `with_looks`; `index_of`: index rows of files.
+
+    Where earlier jobs have left the looks of captures, `known`: by capture, the first of its files that has none there,
+    and how many of its packets have; and `looks`: LOOKS rows of the others.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        index_of: Callable[[Plan, Sequence[tuple[int, int]]], DataFrame],
+        known: Mapping[int, tuple[int, int]] | None = None,
+        looks: Sequence[DataFrame] = (),
+    ) -> None:
+        self._plan, self._index_of = plan, index_of
+        self._begins = {number: (known or {}).get(number, (0, 0)) for number in range(len(plan.sources))}
+        self._looks = looks
+        self._shuffle = BySpark(plan)
+        self._frames: list[tuple[DataFrame, dict[int, tuple[int, int]]]] = []
+        """Index rows that stay: and of which captures, from where on."""
+
+    def index(self, begins: Mapping[int, tuple[int, int]]) -> DataFrame:
+        """Index rows of these captures, from a file on (number, packets of it to skip)."""
+        frames, rest = [], dict(begins)
+        for frame, there in self._frames:
+            same = [number for number, begin in rest.items() if there.get(number) == begin]
+            if same:
+                frames.append(frame if same == list(there) else frame.where(frame["capture"].isin(same)))
+            rest = {number: begin for number, begin in rest.items() if number not in same}
+        sources = self._plan.sources
+        files = [(n, file) for n, (first, _) in rest.items() for file in range(first, len(sources[n].files))]
+        if files or not frames:
+            skips = {(number, first): skip for number, (first, skip) in rest.items() if skip}
+            more = self._index_of(replace(self._plan, skips=skips), files)
+            if self._plan.looks:
+                self._frames.append((self._shuffle.keep(more), rest))
+            frames.append(more)
+        return reduce(lambda one, other: one.unionAll(other), frames)
+
+    @cached_property
+    def _common(self) -> Common | None:
+        if len(self._plan.sources) == 1 and not self._plan.interfaces:
+            return None
+        looks = [self.index(self._begins), *self._looks]
+        common = match_captures(self._plan, looks, lambda captures: self.index(from_begin(captures)), self._shuffle)
+        self._shuffle.unpersist(*(frame for frame, _ in self._frames), *([] if common is None else common.frames))
+        return common
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of tasks that decode."""
+        return decoding_plan(self._plan, self._common)
+
+    @cached_property
+    def fingerprints(self) -> list[str]:
+        """By capture, a hash of all that rows of it depend on in this respect; "" where it has nothing in common."""
+        return fingerprints(self._plan, self._common, self._shuffle)
+
+    def bucketed(self, plan: Plan, index: DataFrame) -> DataFrame:
+        """Index rows, in order, those of a bucket in one partition, with what its captures have in common."""
+        frames = [index] if self._common is None else [index, *self._common.frames]
+        return bucketed(plan, frames, DECODED)
+
+    def unpersist(self) -> None:
+        """Give back the disk that rows take."""
+        self._shuffle.unpersist()
+
+
+def from_begin(captures: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """All files of these captures: see `Matching.index`."""
+    return dict.fromkeys(sorted(captures), (0, 0))
+
+
+def bucketed(plan: Plan, frames: Sequence[DataFrame], kinds: Sequence[int]) -> DataFrame:
+    """The rows of these kinds, in order, those of a bucket in one partition."""
+    rows = reduce(lambda one, other: one.unionAll(other), frames)
+    rows = rows.where(rows["kind"].isin(list(kinds))).repartition(len(plan.labels), "bucket")
+    return rows.sortWithinPartitions("capture", "file", "chunk")

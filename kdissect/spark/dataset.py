@@ -12,9 +12,9 @@ from kdissect.arrays.typed_values import loaded
 from kdissect.problems import CaptureUnreadable
 from kdissect.spark.cells.aligned_rows import ALIGNED, FROM_ALIGNED
 from kdissect.spark.cells.table_cells import STAGED
-from kdissect.spark.common_connections import by_spark, with_common
+from kdissect.spark.common_connections import Matching, from_begin, with_looks
 from kdissect.spark.partition_numbers import labels
-from kdissect.spark.remarks import Remark, rows_of, searched_in_spans, seen_twice
+from kdissect.spark.remarks import Remark, rows_of, searched_in_spans
 from kdissect.spark.schemas import spark_schema, with_single, without
 from kdissect.spark.shares import spent_time, topic_shares, transaction_shares
 from kdissect.spark.source.remote_captures import whole_files
@@ -123,6 +123,9 @@ class Dataset(Mapping[str, "DataFrame"]):
                 frame.unpersist()
         for frame in self.__dict__.pop("_spans", ()):
             frame.unpersist()
+        matching = self.__dict__.pop("_matching", None)
+        if matching is not None:
+            matching.unpersist()
         for made in ("_told", "_outcome", "there", "searched", "remarks"):
             self.__dict__.pop(made, None)
 
@@ -142,14 +145,9 @@ class Dataset(Mapping[str, "DataFrame"]):
     def _schema(self, name: str) -> pa.Schema:
         return pa.schema([SCHEMAS[name].field(column) for column in self.plan.tables[name]])
 
-    def _files(self) -> list[tuple[int, int]]:
-        """(number of the capture, number of the file) of what is read."""
-        return [(n, file) for n, source in enumerate(self.plan.sources) for file in range(len(source.files))]
-
-    def _index(self) -> DataFrame:
-        """Index rows of all files."""
-        tasks = _tasks(self.plan, [(n, file) for n, file in self._files() if not self.plan.sources[n].remote])
-        plan = self.plan
+    def _index(self, plan: Plan, files: Sequence[tuple[int, int]]) -> DataFrame:
+        """Index rows of files: (number of the capture, number of the file)."""
+        tasks = _tasks(plan, [(n, file) for n, file in files if not plan.sources[n].remote])
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -157,22 +155,22 @@ class Dataset(Mapping[str, "DataFrame"]):
                     yield from settled("index", index(tasks[task], plan))
 
         here = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, spark_schema(INDEX))
-        whole = [(n, file) for n, file in self._files() if plan.sources[n].remote]
+        whole = [(n, file) for n, file in files if plan.sources[n].remote]
         return here if not whole else here.unionAll(whole_files(self.spark, plan, whole))
 
     @cached_property
-    def _plan_with_common(self) -> Plan:
-        """The plan, with what its captures have in common."""
-        return with_common(self.plan, by_spark(self.spark)).plan
+    def _matching(self) -> Matching:
+        """What the captures have in common."""
+        return Matching(with_looks(self.plan), self._index)
 
     @cached_property
     def _followed(self) -> DataFrame:
         """Staged rows of the tasks that follow connections, units of giant ones among them."""
         from pyspark import StorageLevel
 
-        bucketed = self._index().repartition(len(self.plan.labels), "bucket")
-        ordered = bucketed.sortWithinPartitions("capture", "file", "chunk")
-        decoded = ordered.mapInArrow(partial(_decode, plan=self._plan_with_common), spark_schema(STAGED))
+        plan = self._matching.plan
+        rows = self._matching.bucketed(plan, self._matching.index(from_begin(range(len(plan.sources)))))
+        decoded = rows.mapInArrow(partial(_decode, plan=plan), spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
 
     @cached_property
@@ -184,7 +182,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         if not count:
             return None
         sent = self._followed.where(f"table = '{UNIT}'").repartition(min(count, len(self.plan.labels)), "broker")
-        decoded = sent.mapInArrow(partial(_decode_units, plan=self._plan_with_common), spark_schema(STAGED))
+        decoded = sent.mapInArrow(partial(_decode_units, plan=self._matching.plan), spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
 
     @cached_property
@@ -199,7 +197,7 @@ class Dataset(Mapping[str, "DataFrame"]):
     @cached_property
     def _outcome(self) -> Outcome:
         notes = self._told + ([] if self._units is None else notes_of(self._units))
-        outcome = put_together(self._plan_with_common, notes)
+        outcome = put_together(self._matching.plan, notes)
         if self._strict and outcome.errors:
             raise CaptureUnreadable(outcome.errors[0])
         return outcome
@@ -384,8 +382,6 @@ class Dataset(Mapping[str, "DataFrame"]):
     def remarks(self) -> list[Remark]:
         """Where these tables knowingly differ from those of the engine on one machine."""
         found = []
-        if self.plan.apart and (twice := seen_twice(self._decoded)) is not None:
-            found.append(twice)
         searched = self.searched if "findings" in self.plan.tables else {}
         for cluster, cuts in searched.items():
             if cuts:

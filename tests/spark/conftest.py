@@ -7,7 +7,7 @@ import random
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -20,7 +20,7 @@ from kdissect.capture import open_captures
 from kdissect.engine.settings import Settings
 from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
 from kdissect.spark.cells.table_cells import Cell, read_cell
-from kdissect.spark.common_connections import with_common
+from kdissect.spark.common_connections import DECODED, Work, decoding_plan, match_captures, with_looks
 from kdissect.spark.shares import topic_shares, transaction_shares
 from kdissect.spark.shares.spent_time import BY, divide, gather
 from kdissect.spark.shares.spent_time import deal as deal_spent
@@ -78,6 +78,31 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
+class Lists:
+    """A shuffle whose frames are lists of rows: `kdissect.spark.common_connections.Shuffle`."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+
+    def buckets(self, frames: Sequence[list[pa.RecordBatch]], kinds: Sequence[int]) -> list[list[pa.RecordBatch]]:
+        found: list[list[pa.RecordBatch]] = [[] for _ in range(self.partitions)]
+        for batch in (batch for frame in frames for batch in frame):
+            for i in range(batch.num_rows):
+                if batch.column("kind")[i].as_py() in kinds:
+                    found[batch.column("bucket")[i].as_py()].append(batch.slice(i, 1))
+        return [_sorted(one) for one in found]
+
+    def through(self, work: Work, frames: Sequence[list[pa.RecordBatch]], kinds: Sequence[int]) -> list[pa.RecordBatch]:
+        return [batch for bucket in self.buckets(frames, kinds) for batch in work(bucket)]
+
+    def rows(self, frame: list[pa.RecordBatch], kind: int) -> list[tuple[int, bytes]]:
+        rows = [row for batch in frame for row in batch.to_pylist()]
+        return [(row["capture"], row["packed"]) for row in rows if row["kind"] == kind]
+
+    def captures(self, frame: list[pa.RecordBatch]) -> set[int]:
+        return {capture for batch in frame for capture in batch.column("capture").to_pylist()}
+
+
 def simulated(
     paths: Any,
     partitions: int,
@@ -99,13 +124,13 @@ def simulated(
     plan = Plan(sources, columns, settings, list(range(partitions)))
     if giant is not None:
         plan = replace(plan, giant=giant, unit=unit)
-    plan = with_common(plan, lambda numbers, work: [work(number) for number in numbers]).plan
-    files = [(n, f) for n, source in enumerate(sources) for f in range(len(source.files))]
-    buckets: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
-    for batch in index(files, plan):
-        for i in range(batch.num_rows):
-            buckets[batch.column("bucket")[i].as_py()].append(batch.slice(i, 1))
-    staged = [row for n, one in enumerate(buckets) for row in _listed(decoding.decode(_sorted(one), plan, n))]
+    plan = with_looks(plan)
+    indexed = list(index([(n, f) for n, source in enumerate(sources) for f in range(len(source.files))], plan))
+    common = match_captures(plan, [indexed], lambda captures: indexed, Lists(partitions)) if plan.looks else None
+    plan = decoding_plan(plan, common)
+    frames = [indexed, *([] if common is None else common.frames)]
+    buckets = Lists(partitions).buckets(frames, DECODED)
+    staged = [row for n, one in enumerate(buckets) for row in _listed(decoding.decode(one, plan, n))]
     units = [row for row in staged if row.table == UNIT]
     assert giant is None or len(units) > partitions
     for start in range(min(3, len(units))):

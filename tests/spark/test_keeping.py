@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kdissect.analysis.both_ends import Clock
 from kdissect.engine.settings import Settings
 from kdissect.spark.keep.inventory import FORM, File, Kept, Manifest, Part, Work, describe_works, fingerprint
 from kdissect.spark.stages.plan import Source
@@ -102,6 +104,9 @@ def test_a_file_that_could_not_be_read_is_another_once_it_can(tmp_path: Path) ->
 def test_manifests_as_text(tmp_path: Path) -> None:
     manifest = known(written(tmp_path, a=b"1"))
     assert Manifest.read(manifest.text()) == manifest
+    clock = Clock(1, 0, 7, 1.5, -2.0, 3, 9, 4.0, 1.0, 2.0, 3.0)
+    matched = replace(manifest, clocks=[clock], views=[(1 << 40, 1), (5, 0)], order=["a"])
+    assert Manifest.read(matched.text()) == matched
     assert manifest.generations() == {"rows-000001"}
     for text in ("", "[]", "{}", manifest.text().replace(f'"form": {FORM}', '"form": 0')):
         with pytest.raises(ValueError, match=r"form|manifest|Expecting"):

@@ -7,14 +7,14 @@ that for nearly all exchanges are interfaces sights of their own.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow.compute as pc
 
-from kdissect.analysis.both_ends import LEAST, Ends, Place
+from kdissect.analysis.both_ends import LEAST, SOONEST, Ends, Place
 from kdissect.capture import Block, CaptureSet
 from kdissect.capture.pcap import LINK, NUMBER
 from kdissect.engine.readahead import read
@@ -25,13 +25,11 @@ from kdissect.engine.sights.survey import put_together, seen_in
 from kdissect.engine.timings import Timings
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import FILE_SHIFT, FLOW, PACKET, VIEW, WIRE
-from kdissect.tables.sights import Sights
+from kdissect.tables.sights import Ids, Sights
 
 Words = npt.NDArray[np.int64]
-APART_MS = 0.05
+APART_NS = 50_000
 """What both ways take together between two places, at least."""
-NEARLY = 0.05
-"""Share of the exchanges for which it may be less."""
 MOST = 8
 """Interfaces that are held against each other."""
 
@@ -48,24 +46,31 @@ def sights_of_interfaces(capture: CaptureSet, settings: Settings) -> tuple[Sight
     parts, names = [], interfaces(capture)
     for view in both:
         seen, ends = seen_in(capture, shared, settings, view)
-        number = interface[view]
-        name = names[number] if number < len(names) else str(number)
-        parts.append((seen, replace(ends, places=[Place(capture.name, name)])))
+        parts.append((seen, replace(ends, places=[Place(capture.name, name_of(names, interface[view]))])))
     found = put_together(parts)
     if found is None or found.ways.num_rows < LEAST:
         return None
-    took = pc.add(found.ways["network_up_ms"], found.ways["network_down_ms"]).drop_null().to_numpy()
-    if len(took) < LEAST or np.quantile(took, NEARLY) < APART_MS:
+    copies = found.copies
+    if len(copies.up) < LEAST or np.quantile(copies.up + copies.down, SOONEST) < APART_NS:
         return None
-    left = {view: _flows(ends, found) for view, (_, ends) in zip(both, parts, strict=True)}
+    hidden = copies.ids[copies.hidden]
+    left = {view: _flows(ends, hidden) for view, (_, ends) in zip(both, parts, strict=True)}
     return found, Views(left)
 
 
-def _flows(ends: Ends, sights: Sights) -> Hashes:
-    """The flows of connections without a kept exchange."""
-    place = np.minimum(np.searchsorted(sights.ids, ends.id), len(sights.ids) - 1)
-    gone = (sights.ids[place] == ends.id) & sights.hidden[place]
-    client, broker = (ends.endpoints[gone][:, columns].view(np.uint64) for columns in ([0, 1, 4], [2, 3, 5]))
+def name_of(names: Sequence[str], interface: int) -> str:
+    """The name of an interface, out of those that the first file describes."""
+    return names[interface] if interface < len(names) else str(interface)
+
+
+def _flows(ends: Ends, hidden: Ids) -> Hashes:
+    """The flows of these connections."""
+    return np.unique(flow_hashes(ends.endpoints[np.isin(ends.id, hidden)]))
+
+
+def flow_hashes(endpoints: Words) -> Hashes:
+    """What tells the flow of each connection, by its ENDPOINTS: `hashes` of the scanner's table."""
+    client, broker = (endpoints[:, columns].view(np.uint64) for columns in ([0, 1, 4], [2, 3, 5]))
     order = np.zeros(len(client), np.int64)
     for column in (2, 1, 0):
         one, other = client[:, column], broker[:, column]
@@ -73,10 +78,10 @@ def _flows(ends: Ends, sights: Sights) -> Hashes:
     low, high = (np.where((order <= 0)[:, None], *pair) for pair in ((client, broker), (broker, client)))
     ports = low[:, 2] << np.uint64(16) | high[:, 2]
     rows = np.column_stack([low[:, :2], high[:, :2], ports]).astype(np.int64)
-    return np.unique(hashes(rows))
+    return hashes(rows)
 
 
-class _Viewpoints(Scanner):
+class Viewpoints(Scanner):
     """A scanner that notes the interface of each viewpoint."""
 
     def __init__(self, capture: CaptureSet, settings: Settings) -> None:
@@ -93,15 +98,21 @@ class _Viewpoints(Scanner):
         return segments
 
 
+def carrying(segments: Words) -> Words:
+    """Viewpoint and direction of those segments that carry something, each once."""
+    found: Words = np.unique(segments[segments[:, WIRE] > 0][:, [VIEW, FLOW]], axis=0)
+    return found
+
+
 def _views(capture: CaptureSet, settings: Settings) -> tuple[dict[int, Hashes], dict[int, int]]:
     """By viewpoint, the flows that were seen there with payload in both directions, the viewpoint with most first; and
     the number of its interface."""
     quiet = replace(settings, progress=None, timings=Timings())
-    window, scanner = capture.window(), _Viewpoints(capture, settings)
+    window, scanner = capture.window(), Viewpoints(capture, settings)
     met: list[Words] = [np.zeros((0, 2), np.int64)]
     with read(capture, window, scanner, quiet) as reading:
         for segments in reading:
-            met.append(np.unique(segments[segments[:, WIRE] > 0][:, [VIEW, FLOW]], axis=0))
+            met.append(carrying(segments))
             reading.go_on()
     rows = np.unique(np.concatenate(met), axis=0)
     table = hashes(scanner.flows)

@@ -28,6 +28,8 @@ Hashes = npt.NDArray[np.uint64]
 
 SAMPLED = 63
 """Of this many and one sequence numbers one is kept, the same ones in every capture."""
+HEADERS = [FLOW, FLAGS, SEQ, ACK, WIRE]
+"""Columns of segment rows that are looked at."""
 MOST = 1 << 20
 """Marks kept of a capture: 16 MB."""
 
@@ -75,24 +77,36 @@ def _of_several(parts: Sequence[Hashes]) -> Hashes:
 def looked_at(capture: CaptureSet, settings: Settings) -> Look:
     """One pass over the headers of a capture's packets."""
     quiet = replace(settings, progress=None, timings=Timings())
-    window, scanner = capture.window(), Scanner(capture, settings.after, settings.before)
-    carrying = np.zeros(1024, np.bool_)
-    marks: list[Words] = []
-    count = 0
+    window, scanner, looking = capture.window(), Scanner(capture, settings.after, settings.before), Looking()
     with read(capture, window, scanner, quiet) as reading:
         for segments in reading:
-            flows = len(scanner.flows)
-            if flows > len(carrying):
-                carrying = np.concatenate([carrying, np.zeros(2 * flows - len(carrying), np.bool_)])
-            rows = segments[:, [FLOW, FLAGS, SEQ, ACK, WIRE]]
+            rows, flows = segments[:, HEADERS], len(scanner.flows)
             reading.go_on()
-            carrying[rows[rows[:, 4] > 0, 0] >> 1] = True
-            if count < MOST:
-                marks.append(_marks(rows))
-                count += len(marks[-1])
-    table = hashes(scanner.flows)
-    found = np.concatenate(marks) if marks else np.zeros((0, 3), np.int64)
-    return Look(table[carrying[: len(table)]], hashes(found[:, :2]), table[found[:, 2]])
+            looking.add_rows(rows, flows)
+    return looking.look(hashes(scanner.flows))
+
+
+class Looking:
+    """Collects a `Look` from the headers of segments."""
+
+    def __init__(self) -> None:
+        self._carrying = np.zeros(1024, np.bool_)
+        self._marks: list[Words] = []
+        self._count = 0
+
+    def add_rows(self, rows: Words, flows: int) -> None:
+        """Add segments, of which `rows` has the columns HEADERS; so many flows are known."""
+        if flows > len(self._carrying):
+            self._carrying = np.concatenate([self._carrying, np.zeros(2 * flows - len(self._carrying), np.bool_)])
+        self._carrying[rows[rows[:, 4] > 0, 0] >> 1] = True
+        if self._count < MOST:
+            self._marks.append(_marks(rows))
+            self._count += len(self._marks[-1])
+
+    def look(self, flows: Hashes) -> Look:
+        """What was found; `flows`: what flows are known by, by their numbers."""
+        found = np.concatenate(self._marks) if self._marks else np.zeros((0, 3), np.int64)
+        return Look(flows[self._carrying[: len(flows)]], hashes(found[:, :2]), flows[found[:, 2]])
 
 
 def _marks(rows: Words) -> Words:

@@ -27,7 +27,7 @@ from kdissect.engine.timings import Timings
 from kdissect.kafka.completed import NULL_TIME, Connections
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Harvest
-from kdissect.kafka.streams.ledger import Ledger, timed
+from kdissect.kafka.streams.ledger import timed
 from kdissect.kafka.streams.state import TOKEN
 from kdissect.net.segment import VIEW
 from kdissect.tables.recording import Reading
@@ -50,16 +50,20 @@ def surveyed(captures: Sequence[CaptureSet], settings: Settings) -> Sights | Non
 
 def seen_in(capture: CaptureSet, shared: Hashes, settings: Settings, view: int | None = None) -> tuple[Seen, Ends]:
     """The exchanges of a capture's flows that others may have too; `view`: as one viewpoint has them."""
-    alone = replace(
+    books = Books([capture], {}, undecoded(settings))
+    books.builder.selected = _Shared(Selection(), shared=shared, view=view)
+    inputs = _Watched([capture], settings.after, settings.before)
+    for _ in SharedPass(books, inputs).completed():
+        pass
+    return inputs.onlooker.seen(books.ledger.connections)
+
+
+def undecoded(settings: Settings) -> Settings:
+    """The settings of a pass in which exchanges are found, and none is decoded."""
+    return replace(
         settings, selection=None, follow=None, progress=None, timings=Timings(), jobs=1, reading=Reading(),
         common=Common(given=True),
     )  # fmt: skip
-    books = Books([capture], {}, alone)
-    books.builder.selected = _Shared(Selection(), shared=shared, view=view)
-    onlooker = _Onlooker([capture], settings.after, settings.before)
-    for _ in SharedPass(books, onlooker).completed():
-        pass
-    return onlooker.seen(books.ledger.connections)
 
 
 def clusters_of(capture: CaptureSet, settings: Settings) -> dict[int, int]:
@@ -71,12 +75,7 @@ def clusters_of(capture: CaptureSet, settings: Settings) -> dict[int, int]:
     connections, brokers = books.ledger.connections, books.builder.brokers
     of = brokers.resolve_clusters(books.builder.directory.broker(np.arange(len(connections))))
     codes, clusters = encoded(of)
-    return dict(zip(connections.id.tolist(), _hashes(clusters)[codes].tolist(), strict=False))
-
-
-def nothing_seen(capture: CaptureSet) -> tuple[Seen, Ends]:
-    """The result of `seen_in` where there is nothing."""
-    return _Onlooker([capture], None, None).seen(Ledger([capture.name], [[]]).connections)
+    return dict(zip(connections.id.tolist(), text_hashes(clusters)[codes].tolist(), strict=False))
 
 
 def put_together(
@@ -118,37 +117,34 @@ class _Shared(Selected):
         return rows if keep.all() else rows[keep]
 
 
-def _hashes(texts: Sequence[str]) -> Words:
+def text_hashes(texts: Sequence[str]) -> Words:
     """A number for each text, the same in every capture, and 0 behind them for none."""
     digests = (blake2b(text.encode(), digest_size=8).digest() for text in texts)
     return np.array([*(int.from_bytes(digest, "little", signed=True) for digest in digests), 0], np.int64)
 
 
-class _Onlooker(CaptureFiles):
+class Onlooker:
     """Takes finished exchanges for itself: what tells them, and when they were seen."""
 
-    def __init__(self, captures: Sequence[CaptureSet], after: int | None, before: int | None) -> None:
-        super().__init__(captures, after, before)
+    def __init__(self) -> None:
         self._parts: list[Words] = []
         self._isn: list[tuple[Words, Words]] = []
 
-    @contextmanager
-    def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
-        """See Inputs."""
-        rows = harvest.exchanges[harvest.exchanges["status"] != TOKEN]
+    def take_exchanges(self, harvest: Harvest, completion: Completion) -> None:
+        """Take the exchanges out of a harvest."""
+        rows, base = harvest.exchanges[harvest.exchanges["status"] != TOKEN], completion.ledger.base
         request, response = rows["request"], rows["response"]
-        names = ("connection", "n", "orphan", "api", "correlation", "end")
-        columns = [*(rows[name] for name in names), request["bytes"], timed(request["last"])]
+        names = ("n", "orphan", "api", "correlation", "end")
+        columns = [rows["connection"] + base, *(rows[name] for name in names), request["bytes"], timed(request["last"])]
         columns += [timed(response["first"]), rows["network"], timed(rows["queued_from"])]
-        columns.append(_hashes(completion.dissector.client_ids)[rows["client"]])
+        columns.append(text_hashes(completion.dissector.client_ids)[rows["client"]])
         self._parts.append(np.stack(columns, axis=1))
         ended = harvest.ended[harvest.ended["client"] >= 0]
         if len(ended):
             asks, isn = ended["client"], ended["directions"]["isn"]
             at = np.arange(len(ended))
-            self._isn.append((ended["number"], np.stack([isn[at, asks], isn[at, 1 - asks]], axis=1)))
+            self._isn.append((ended["number"] + base, np.stack([isn[at, asks], isn[at, 1 - asks]], axis=1)))
         harvest.exchanges = harvest.exchanges[:0]
-        yield
 
     def seen(self, connections: Connections) -> tuple[Seen, Ends]:
         """The exchanges, in the order in which they were finished, and their connections."""
@@ -161,5 +157,19 @@ class _Onlooker(CaptureFiles):
             isn[number] = begun
         endpoints = np.stack([getattr(connections, name)[:size].astype(np.int64) for name in ENDPOINTS], axis=1)
         places = [Place(name) for name in connections.captures]
-        ends = Ends(places, connections.id[:size].copy(), np.zeros(size, np.int64), endpoints, isn)
-        return Seen(conn, n, orphan == 1, *rest), ends
+        captures = connections.capture[:size].astype(np.int64)
+        return Seen(conn, n, orphan == 1, *rest), Ends(places, connections.id[:size].copy(), captures, endpoints, isn)
+
+
+class _Watched(CaptureFiles):
+    """Captures whose exchanges an onlooker takes."""
+
+    def __init__(self, captures: Sequence[CaptureSet], after: int | None, before: int | None) -> None:
+        super().__init__(captures, after, before)
+        self.onlooker = Onlooker()
+
+    @contextmanager
+    def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
+        """See Inputs."""
+        self.onlooker.take_exchanges(harvest, completion)
+        yield

@@ -24,13 +24,16 @@ from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.engine.inputs import Segments
 from kdissect.engine.passes.measures import connection_measures
 from kdissect.kafka.streams.dissector import Dissector
-from kdissect.net.segment import AT, FLOW, FLOW_COLUMNS, LEN
+from kdissect.net.segment import FLOW, FLOW_COLUMNS
 from kdissect.spark.cells.segment_cells import pack, unpack
 from kdissect.spark.cells.table_cells import STAGED, Cell, cell, kept_note, read_cell, rows
 from kdissect.spark.stages import decoding
+from kdissect.spark.stages.dealt_arrays import deal_rows, targets_of
 from kdissect.spark.stages.decoding import LEARNED, Following, Learned
-from kdissect.spark.stages.indexing import INLINE, Chunks
-from kdissect.spark.stages.plan import INDEX, KEYS, PACKETS, Plan
+from kdissect.spark.stages.indexing import Chunks
+from kdissect.spark.stages.matching import Looked, with_sights
+from kdissect.spark.stages.partition_capture import rows_of_index, select_rows
+from kdissect.spark.stages.plan import INDEX, Plan, RowKind
 from kdissect.tables.identity import ID_BYTES, connection_ids
 
 Words = npt.NDArray[np.int64]
@@ -42,6 +45,8 @@ SETTLED, OPEN, PACKED, WHOLE = "_settled", "_open", "_packets", "_whole"
 index rows of these, and that the capture cannot go on."""
 CARRIED = pa.schema([field for field in INDEX if field.name in ("file", "chunk", "packed", "payload")])
 """Columns of index rows that are carried on."""
+FLOW_LOOKS = "_looks"
+"""Staged rows with what tells flows to captures that come later."""
 OF_UNITS = "_of_units"
 """What the messages in units told."""
 SPOOL = 64 << 20
@@ -50,6 +55,7 @@ SPOOL = 64 << 20
 
 def decode(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Index rows of one partition, in order, to rows of KEPT."""
+    plan, batches = with_sights(batches, plan)
     for number, slices in groupby(_slices(batches), itemgetter(0)):
         yield from _of(number, Carrying(plan, number, origin).follow(batch for _, batch in slices))
 
@@ -112,9 +118,9 @@ class Carrying(Following):
         """The index rows as those of the only capture, once they are written down."""
         for batch in batches:
             kinds = np.asarray(batch.column("kind"))
-            self._whole = self._whole or bool((kinds == KEYS).any())
+            self._whole = self._whole or bool((kinds == RowKind.KEYS).any())
             if not self._whole:
-                spool.write_batch(batch.select(CARRIED.names).filter(pa.array(kinds == PACKETS)))
+                spool.write_batch(batch.select(CARRIED.names).filter(pa.array(kinds == RowKind.PACKETS)))
             at = batch.schema.get_field_index("capture")
             yield batch.set_column(at, batch.schema.field(at), pa.array(np.zeros(batch.num_rows, np.int32)))
 
@@ -150,18 +156,9 @@ def _keys(flows: Words) -> npt.NDArray[np.void]:
 def _only(packed: bytes, payload: bytes | None, live: npt.NDArray[np.void]) -> tuple[bytes, bytes | None] | None:
     """Packed rows of these flows; None for none."""
     made, flows = unpack(packed)
-    wanted = np.isin(_keys(flows), live)
-    mine = wanted[made[:, FLOW] >> 1]
-    if not mine.any():
-        return None
-    if payload is not None:
-        sizes = np.where(made[:, AT] == INLINE, made[:, LEN], 0)
-        bytes_of = np.frombuffer(payload, np.uint8)[np.repeat(mine, sizes)]
-        payload = bytes_of.tobytes() or None
-    part = made[mine]
-    number = np.cumsum(wanted) - 1
-    part[:, FLOW] = number[part[:, FLOW] >> 1] * 2 + (part[:, FLOW] & 1)
-    return pack(np.ascontiguousarray(part.T), flows[wanted]), payload
+    wanted = np.isin(_keys(flows), live)[made[:, FLOW] >> 1]
+    part, mine, payload = select_rows(made, flows, payload, wanted)
+    return (pack(np.ascontiguousarray(part.T), mine), payload) if len(part) else None
 
 
 def indexed(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
@@ -173,6 +170,20 @@ def indexed(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[int,
             source = numbers[number]
             made, flows = unpack(packed)
             yield from Chunks(plan, source, file, plan.sources[source]).again(chunk, made, flows, payload)
+
+
+def kept_looks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """LOOKS rows to rows of KEPT."""
+    for number, _, packed, _ in rows_of_index(batches):
+        yield from _of(number, [rows([Cell(FLOW_LOOKS, "", packed)])])
+
+
+def looks_again(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
+    """Rows of KEPT with looks to LOOKS of this job. `numbers`: as of `indexed`."""
+    for batch in batches:
+        for data, number in zip(batch.column("data"), batch.column("source").to_pylist(), strict=True):
+            look = loaded(data.as_py(), Looked)
+            yield from deal_rows(RowKind.LOOKS, look, targets_of(look.mark, plan.labels), numbers[number])
 
 
 def settled_rows(

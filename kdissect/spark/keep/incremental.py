@@ -20,10 +20,10 @@ import pyarrow as pa
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.problems import CaptureUnreadable
 from kdissect.spark.cells.table_cells import STAGED
-from kdissect.spark.common_connections import by_spark, with_common
+from kdissect.spark.common_connections import Matching, with_looks
 from kdissect.spark.dataset import Dataset, Notes
 from kdissect.spark.keep import handover
-from kdissect.spark.keep.handover import KEPT, OF_UNITS, OPEN, PACKED, SETTLED, WHOLE
+from kdissect.spark.keep.handover import FLOW_LOOKS, KEPT, OF_UNITS, OPEN, PACKED, SETTLED, WHOLE
 from kdissect.spark.keep.inventory import Kept, Manifest, Part, Work, describe_works
 from kdissect.spark.keep.store import UNREADABLE, Store
 from kdissect.spark.schemas import spark_schema
@@ -31,7 +31,7 @@ from kdissect.spark.stages.decoding import LEARNED, UNITS, Learned
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.stages.owners import OWNERS, Owned
-from kdissect.spark.stages.plan import INDEX, Plan, Source
+from kdissect.spark.stages.plan import INDEX, Plan, RowKind, Source
 from kdissect.spark.stages.resolving import Outcome, put_together
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.identity import connection_ids
@@ -100,14 +100,37 @@ class KeptDataset(Dataset):
     @cached_property
     def _works(self) -> list[Work]:
         """The work for each capture."""
-        joined = with_common(self.plan, by_spark(self.spark))
-        works = self._read_manifest.work(self._options, self.plan.sources, joined.told)
-        busy = [source for source, work in zip(self.plan.sources, works, strict=True) if not work.idle]
-        skips = {(n, work.first): work.skip for n, work in enumerate(works) if work.skip}
-        self.plan = replace(self.plan, labels=self._plan_of(busy).labels, skips=skips)
-        self._joined = replace(self.plan, settings=joined.plan.settings)
-        self._common = joined.told
+        manifest, sources = self._read_manifest, self.plan.sources
+        before = [manifest.sets[source.name].common if source.name in manifest.sets else "" for source in sources]
+        works = manifest.work(self._options, sources, before)
+        if manifest.same(works, sources):
+            self._common = before
+            self.plan = replace(self.plan, clocks=manifest.clocks, views=manifest.views)
+            self.plan = replace(self.plan, interfaces=sources[0].interfaces if manifest.views else ())
+            return works
+        self._matching = self._match(works)
+        self._common = self._matching.fingerprints
+        works = manifest.work(self._options, sources, self._common)
+        self.plan = self._matching.plan
         return works
+
+    def _match(self, works: Sequence[Work]) -> Matching:
+        """What the captures have in common. `works`: what is to be done where that is what it was."""
+        sources = self.plan.sources
+        plan = with_looks(replace(self.plan, labels=self._plan_of(sources).labels), lasting=True)
+        known: dict[int, tuple[int, int]] = {}
+        left: dict[str, dict[int, int]] = {}
+        for number, work in enumerate(works):
+            if work.parts and self._read_manifest.sets[sources[number].name].looks and not plan.interfaces:
+                known[number] = (work.first, work.skip)
+                for part in work.parts:
+                    left.setdefault(part.generation, {})[part.number] = number
+        looks = []
+        for generation, numbers in left.items():
+            rows = self._rows(generation, numbers).where(f"table = '{FLOW_LOOKS}'")
+            again = partial(handover.looks_again, plan=plan, numbers=numbers)
+            looks.append(rows.mapInArrow(again, spark_schema(INDEX)))
+        return Matching(plan, self._index, known, looks)
 
     @property
     def reused(self) -> str:
@@ -137,21 +160,26 @@ class KeptDataset(Dataset):
             damaged = any(facts.error is not None or facts.report.damaged_places for facts in self._facts[number])
             common = self._common[number]
             whole = number in self._cannot_go_on or damaged or bool(common)
-            sets[source.name] = Kept(works[number].files, last, parts[number], whole, common)
+            looks = not self.plan.interfaces if number in busy else self._read_manifest.sets[source.name].looks
+            sets[source.name] = Kept(works[number].files, last, parts[number], whole, common, looks)
         used = {part.generation for some in parts for part in some}
         sizes = {name: self._store.size(name) for name in used}
-        made = Manifest(self._read_manifest.number + 1, self._options, sets, sizes)
+        plan, order = self.plan, [source.name for source in self.plan.sources]
+        made = Manifest(self._read_manifest.number + 1, self._options, sets, sizes, plan.clocks, plan.views, order)
         self._store.put(made)
         return made
 
     def _write(self, generation: str) -> None:
-        decoded = self._packets().repartition(len(self.plan.labels), "bucket")
-        ordered = decoded.sortWithinPartitions("capture", "file", "chunk")
-        rows = ordered.mapInArrow(partial(_decode, plan=self._joined), spark_schema(KEPT))
+        index = self._packets()
+        packets = self._matching.bucketed(self.plan, index)
+        rows = packets.mapInArrow(partial(_decode, plan=self.plan), spark_schema(KEPT))
         before = self.spark.conf.get(WRITERS, None)
         self.spark.conf.set(WRITERS, "64")
         try:
             self._save(rows, generation, "overwrite")
+            if not self.plan.interfaces:
+                looks = index.where(index["kind"] == RowKind.LOOKS).mapInArrow(handover.kept_looks, spark_schema(KEPT))
+                self._save(looks, generation, "append")
             kept = self._rows(generation)
             count = sum(
                 loaded(bytes(data), int) for (data,) in kept.where(f"table = '{UNITS}'").select("data").collect()
@@ -159,7 +187,7 @@ class KeptDataset(Dataset):
             if count:
                 units = kept.where(f"table = '{UNIT}'").repartition(min(count, len(self.plan.labels)), "broker")
                 decoded = units.sortWithinPartitions("source").mapInArrow(
-                    partial(_decode_units, plan=self._joined), spark_schema(KEPT)
+                    partial(_decode_units, plan=self.plan), spark_schema(KEPT)
                 )
                 self._save(decoded, generation, "append")
         finally:
@@ -174,7 +202,8 @@ class KeptDataset(Dataset):
 
     def _packets(self) -> DataFrame:
         """Index rows of the files to read, and of the connections that were open before them."""
-        index = self._index()
+        busy = {number: (work.first, work.skip) for number, work in enumerate(self._works) if not work.idle}
+        index = self._matching.index(busy)
         left: dict[str, dict[int, int]] = {}
         for number, work in enumerate(self._works):
             if not work.idle and work.parts:
@@ -184,10 +213,6 @@ class KeptDataset(Dataset):
             carried = partial(handover.indexed, plan=self.plan, numbers=numbers)
             index = index.unionAll(rows.mapInArrow(carried, spark_schema(INDEX)))
         return index
-
-    def _files(self) -> list[tuple[int, int]]:
-        """(number of the capture, number of the file) of what is read."""
-        return [(n, file) for n, work in enumerate(self._works) for file in range(work.first, len(work.files))]
 
     def _rows(self, generation: str, numbers: Iterable[int] | None = None) -> DataFrame:
         """Rows of some captures in an earlier job's output; None: of all."""
@@ -235,7 +260,7 @@ class KeptDataset(Dataset):
             notes.append((LEARNED, dumped(one, Learned)))
         self._facts = [[some[file] for file in sorted(some)] for some in facts]
         notes += [(FILE, dumped(one, FileFacts)) for some in self._facts for one in some]
-        return put_together(self._joined, notes)
+        return put_together(self.plan, notes)
 
     def _ids(self, generation: str, number: int) -> npt.NDArray[np.uint64]:
         """Connections of a capture that were open when an earlier job ended."""

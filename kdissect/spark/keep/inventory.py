@@ -11,7 +11,7 @@ Rules.
 - Any other set is read anew, and so is everything when another version of kdissect, other tables or other options made
   what is there.
 - A set that has connections in common with others is read anew when what is known of these changes: which of its rows
-  stay depends on all sights.
+  stay depends on all sights. Nothing of that changes where no file came or went.
 - A set goes on only where payloads can be read again by range (no compressed files, no `payload` transport) and where
   no keys stand in its files.
 """
@@ -26,11 +26,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kdissect import __version__
+from kdissect.analysis.both_ends import Clock
 from kdissect.analysis.findings.phrases import many
 from kdissect.engine.settings import Settings
 from kdissect.spark.stages.plan import Source
 
-FORM = 3
+FORM = 4
 """Form of the manifest and of what is kept: counts up when a version could not read what another has left."""
 LOOKED_AT = 4096
 """Bytes at either end of a file that tell it from another: packet headers with times, and payload."""
@@ -91,7 +92,9 @@ class Kept:
     whole: bool
     """It cannot go on: when it changes it is read anew."""
     common: str = ""
-    """A hash of what it had in common with others (`common_connections.Joined`); "" for nothing."""
+    """A hash of what it had in common with others (`common_connections.fingerprints`); "" for nothing."""
+    looks: bool = False
+    """Whether what tells its flows to other captures is among its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,12 @@ class Manifest:
     sets: Mapping[str, Kept] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Bytes of each run's output that something is taken from."""
+    clocks: Sequence[Clock] = field(default_factory=list)
+    """How the clocks of captures stand that have connections in common: they count as they did in that run."""
+    views: Sequence[tuple[int, int]] = field(default_factory=list)
+    """`Plan.views` of that run."""
+    order: Sequence[str] = field(default_factory=list)
+    """The captures, as they counted."""
 
     def text(self) -> str:
         """As JSON."""
@@ -140,7 +149,13 @@ class Manifest:
                 raise ValueError("another form")
             sets = {name: _restore_kept(**kept) for name, kept in made["sets"].items()}
             sizes = {str(name): int(size) for name, size in made["sizes"].items()}
-            return cls(int(made["number"]), str(made["options"]), sets, sizes)
+            clocks = [
+                Clock(*map(int, one[:3]), *map(float, one[3:5]), *map(int, one[5:7]), *map(float, one[7:]))
+                for one in made["clocks"]
+            ]
+            views = [(int(view), int(interface)) for view, interface in made["views"]]
+            order = [str(name) for name in made["order"]]
+            return cls(int(made["number"]), str(made["options"]), sets, sizes, clocks, views, order)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no manifest: {error}") from None
 
@@ -171,6 +186,10 @@ class Manifest:
             return Work(files, len(before) - 1, known.last[-1], known.parts)
         return anew
 
+    def same(self, works: Sequence[Work], sources: Sequence[Source]) -> bool:
+        """Whether nothing came and nothing went, so that captures have in common what they had."""
+        return [source.name for source in sources] == list(self.order) and all(work.idle for work in works)
+
     def generations(self) -> set[str]:
         """The outputs of runs that something is still taken from."""
         return {part.generation for kept in self.sets.values() for part in kept.parts}
@@ -187,9 +206,9 @@ def _hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
-def _restore_kept(files: Any, last: Any, parts: Any, whole: Any, common: Any) -> Kept:
+def _restore_kept(files: Any, last: Any, parts: Any, whole: Any, common: Any, looks: Any) -> Kept:
     made = [File(**one) for one in files]
-    return Kept(made, [int(n) for n in last], [Part(**one) for one in parts], bool(whole), str(common))
+    return Kept(made, [int(n) for n in last], [Part(**one) for one in parts], bool(whole), str(common), bool(looks))
 
 
 def describe_works(works: Sequence[Work]) -> str:

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from kdissect.capture import open_captures
 from kdissect.capture.sources import Source as Named
+from kdissect.engine.sights.interfaces import interfaces
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, UsageError
 from kdissect.spark.file_system import HadoopFiles, Listed
 from kdissect.spark.schemas import spark_schema
@@ -139,7 +140,8 @@ def open_remote(files: HadoopFiles, paths: Sequence[str]) -> list[Source]:
                 true = stands[Path(path)].path
                 left.append((true, why.replace(path, true)))
             stored = [one.size for one in members]
-            sources.append(Source(capture.name, names, [0] * len(names), False, left, stored, stamps))
+            described = interfaces(capture) if len(captures) == 1 else ()
+            sources.append(Source(capture.name, names, [0] * len(names), False, left, stored, stamps, described))
             capture.close()
         return sources
 

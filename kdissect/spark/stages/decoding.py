@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.analysis.stage import Stage
-from kdissect.arrays.typed_values import loaded
 from kdissect.engine import pipeline
 from kdissect.engine.analysed_run import analysed
 from kdissect.engine.books import Books
@@ -29,13 +28,13 @@ from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.spark.cells.aligned_rows import FROM_ALIGNED, AlignedRows
 from kdissect.spark.cells.table_cells import Cell, Stash, cell, kept_note, rows
-from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
 from kdissect.spark.stages.indexing import FILE
 from kdissect.spark.stages.lots import FEW, Lots
+from kdissect.spark.stages.matching import with_sights
 from kdissect.spark.stages.owners import OWNERS, Owned, owned
-from kdissect.spark.stages.partition_capture import Gathered, GatheredSegments, Piece, piece
-from kdissect.spark.stages.plan import FACTS, KEYS, Plan
+from kdissect.spark.stages.partition_capture import Gathered, IndexRow, readings, rows_of_index
+from kdissect.spark.stages.plan import Plan
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
@@ -97,38 +96,20 @@ class Learned:
 class PartitionInputs:
     """The captures that index rows in order of (capture, file, chunk) belong to: what a run reads.
 
-    `index`: (number of the capture, kind, packed rows, payload). `ended`: told when a capture's packets were all fed,
+    `ended`: told when a capture's packets were all fed,
     before what is unfinished is finished.
     """
 
     def __init__(self, plan: Plan, books: Books) -> None:
         self.plan = plan
-        self.departures = Departures(plan, books.ledger)
-        self.index: Iterator[tuple[int, int, bytes, bytes | None]] = iter(())
+        self.departures = Departures(plan, books.ledger, books.builder.sights)
+        self.index: Iterator[IndexRow] = iter(())
         self.ended: Callable[[Dissector, Segments], None] = lambda dissector, segments: None
         self._books = books
 
     def readings(self) -> Iterator[tuple[int, Packets, Segments]]:
         """The captures that have rows here, one after the other."""
-        ahead = next(self.index, None)
-        while ahead is not None:
-            number = ahead[0]
-            flows = Flows()
-            secrets: list[bytes] = []
-
-            def pieces(number: int = number, flows: Flows = flows, secrets: list[bytes] = secrets) -> Iterator[Piece]:
-                nonlocal ahead
-                while ahead is not None and ahead[0] == number:
-                    _, kind, packed, payload = ahead
-                    if kind == KEYS:
-                        secrets += loaded(packed, list[bytes])
-                    else:
-                        yield piece(packed, payload, flows)
-                    ahead = next(self.index, None)
-
-            capture = Gathered(self.plan.sources[number], pieces(), secrets)
-            yield number, capture, GatheredSegments(capture, flows)
-            capture.close()
+        yield from readings(self.plan.sources, self.index)
 
     @contextmanager
     def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
@@ -150,6 +131,7 @@ class PartitionInputs:
 
 def decode(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Index rows of one partition, in order, to staged rows, units of giant connections among them."""
+    plan, batches = with_sights(batches, plan)
     yield from _note_tables(Following(plan, origin).follow(batches))
 
 
@@ -167,19 +149,6 @@ def _note_tables(staged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         found.update(batch.column("table").to_pylist())
         yield batch
     yield rows([kept_note(THERE, found, frozenset[str])])
-
-
-def _index(batches: Iterable[pa.RecordBatch], facts: list[bytes]) -> Iterator[tuple[int, int, bytes, bytes | None]]:
-    """What `PartitionInputs.index` is; what was found out about files goes into `facts`."""
-    for batch in batches:
-        for i in range(batch.num_rows):
-            capture, kind, packed, payload = (
-                batch.column(name)[i].as_py() for name in ("capture", "kind", "packed", "payload")
-            )
-            if kind == FACTS:
-                facts.append(packed)
-            else:
-                yield capture, kind, packed, payload
 
 
 class Decoding:
@@ -287,7 +256,7 @@ class Following(Decoding):
     def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Index rows, in order, to staged rows, units among them."""
         facts: list[bytes] = []
-        self.inputs.index = _index(batches, facts)
+        self.inputs.index = rows_of_index(batches, facts)
         departures = self.inputs.departures
         sent = 0
         for batch in self.staged(self._parts()):

@@ -26,6 +26,7 @@ from kdissect.kafka.streams.ledger import CarriedConnections, Ledger
 from kdissect.schema.apikeys import ApiKey
 from kdissect.spark.stages.partition_capture import Files, Gathered
 from kdissect.spark.stages.plan import Plan
+from kdissect.tables.sights import Copies, Sights, hidden_connections, sights_of_part
 
 Words = npt.NDArray[np.int64]
 
@@ -47,6 +48,8 @@ class Unit:
     """As `Ledger.carried`."""
     names: list[str]
     """Client ids by code."""
+    copies: Copies | None
+    """What other captures have of these exchanges; None for nothing."""
 
     def packed(self) -> bytes:
         """As bytes."""
@@ -62,9 +65,10 @@ def unit(data: bytes) -> Unit:
 class Departures:
     """Exchanges that leave the task which follows their connections."""
 
-    def __init__(self, plan: Plan, ledger: Ledger) -> None:
+    def __init__(self, plan: Plan, ledger: Ledger, sights: Sights | None) -> None:
         self._plan = plan
         self._ledger = ledger
+        self._copies = None if sights is None else sights.copies
         self._seen: Words = np.zeros(0, np.int64)
         """Bytes of frames by row of connections."""
         self._capture = -1
@@ -118,7 +122,12 @@ class Departures:
             part = everything.part(begin, end)
             rows, numbers = np.unique(part.connections, return_inverse=True)
             connections = self._ledger.carried(rows)
-            mine = Unit(self._capture, part.with_connections(numbers), connections, list(self._names))
+            copies = self._copies
+            if copies is not None:
+                ids = self._ledger.connections.id[part.connections]
+                copies = copies.part(ids, part.rows["n"], part.rows["orphan"] == 1)
+                copies = copies if len(copies.ids) else None
+            mine = Unit(self._capture, part.with_connections(numbers), connections, list(self._names), copies)
             self._ready.append(mine.packed())
             begin = end
         self._waiting = []
@@ -129,6 +138,7 @@ def rows_of_units(books: Books, plan: Plan, units: Iterable[bytes]) -> Iterator[
     """The rows of the units' exchanges; after those of each unit empty ones."""
     completion = DetachedCompletion(books.decoder, plan.unit)
     opened: dict[int, Files] = {}
+    hidden_in: list[npt.NDArray[np.uint64]] = []
     for data in units:
         one = unit(data)
         if one.capture not in opened:
@@ -136,9 +146,15 @@ def rows_of_units(books: Books, plan: Plan, units: Iterable[bytes]) -> Iterator[
         files = opened[one.capture]
         books.ledger.begin(one.capture)
         books.ledger.add(one.connections)
+        books.builder.sights = None
+        if one.copies is not None:
+            books.builder.sights = sights_of_part(one.copies)
+            hidden_in.append(one.copies.ids[one.copies.hidden])
         for done in completion.complete(one.exchanges, one.names, books.ledger, files, files.read_ranges):
             yield from books.rows_of(done)
         books.builder.block_ended()
         yield Rows({})
     for files in opened.values():
         files.close()
+    hidden = np.unique(np.concatenate([np.zeros(0, np.uint64), *hidden_in]))
+    books.builder.sights = hidden_connections(hidden) if len(hidden) else None

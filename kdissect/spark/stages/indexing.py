@@ -9,7 +9,7 @@ in a row of its own.
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.mixing import mixed
 from kdissect.arrays.typed_values import dumped
 from kdissect.capture import CaptureSet
 from kdissect.capture.block import Block
@@ -25,12 +26,16 @@ from kdissect.capture.captureset import Member
 from kdissect.capture.condition import CaptureProblem, FileReport
 from kdissect.capture.pcap import scatter
 from kdissect.capture.window import EXTRA
+from kdissect.engine.sights.one_file import Viewpoints, carrying
+from kdissect.engine.sights.shared_flows import HEADERS, Looking, hashes
 from kdissect.kafka.streams.ledger import connection_id
 from kdissect.net import segment as sg
-from kdissect.net.scanner import Scanner, Tally
+from kdissect.net.scanner import Tally
 from kdissect.problems import CaptureError, CaptureNotFound
 from kdissect.spark.cells.segment_cells import pack, turned
-from kdissect.spark.stages.plan import FACTS, INDEX, KEYS, PACKETS, Plan, Source
+from kdissect.spark.stages.dealt_arrays import deal_rows, take_rows, targets_of
+from kdissect.spark.stages.matching import Looked, Viewed
+from kdissect.spark.stages.plan import INDEX, Plan, RowKind, Source
 from kdissect.spark.stages.skimming import Skimmed
 
 Words = npt.NDArray[np.int64]
@@ -84,9 +89,10 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
     if member is None:
         member = (Skimmed if source.ranged else Member)(name, Path(path))
     capture = CaptureSet(name, [member])
-    scanner = Scanner(capture, plan.settings.after, plan.settings.before)
+    scanner = Viewpoints(capture, plan.settings)
     chunks = Chunks(plan, number, file, source)
-    window = capture.window()
+    window, looking = capture.window(), Looking()
+    views: list[Words] = []
     error, absent = None, False
     told = 0
     try:
@@ -94,7 +100,12 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
             if len(capture.secrets) > told:
                 yield chunks.secrets(capture.secrets[told:])
                 told = len(capture.secrets)
-            chunks.add_block(block, scanner.scan(block))
+            segments = scanner.scan(block)
+            if plan.interfaces:
+                views.append(carrying(segments))
+            elif plan.looks:
+                looking.add_rows(segments[segments[:, sg.PACKET] > chunks.skip][:, HEADERS], len(scanner.flows))
+            chunks.add_block(block, segments)
             if chunks.full:
                 yield from chunks.cut(scanner.flows)
     except CaptureNotFound:
@@ -103,13 +114,39 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
     except CaptureError as wrong:
         error = str(wrong)
     yield from chunks.cut(scanner.flows)
+    if plan.interfaces:
+        yield from _views(plan, views, scanner)
+    elif plan.looks:
+        yield from _looks(plan, number, looking, scanner.flows)
     facts = FileFacts(
         number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error, chunks.last,
         absent,
     )  # fmt: skip
     capture.close()
     bucket = plan.labels[(number + file) % len(plan.labels)]
-    yield _batch([(bucket, number, file, 0, FACTS, dumped(facts, FileFacts), None)])
+    yield _batch([(bucket, number, file, 0, RowKind.FACTS, dumped(facts, FileFacts), None)])
+
+
+def _looks(plan: Plan, number: int, looking: Looking, flows: Words) -> Iterator[pa.RecordBatch]:
+    """What tells a file's flows to other captures, for the tasks that have it of all of them."""
+    carrying, marks, marked = looking.look(np.arange(len(flows)).astype(np.uint64))
+    of, known, nothing = np.concatenate([carrying, marked]), hashes(flows), np.zeros(len(flows), np.int64)
+    mark = np.concatenate([known[carrying], mixed(marks.view(np.int64), seed=1)])
+    buckets = connection_id(plan.sources[number].name, flows, nothing, nothing)
+    _, once = np.unique(mixed(mark.view(np.int64), of.view(np.int64)), return_index=True)
+    looked = take_rows(Looked(mark, known[of], buckets[of]), once)
+    yield from deal_rows(RowKind.LOOKS, looked, targets_of(looked.mark, plan.labels), number)
+
+
+def _views(plan: Plan, views: Sequence[Words], scanner: Viewpoints) -> Iterator[pa.RecordBatch]:
+    """The same of the flows of a file's interfaces."""
+    flows = scanner.flows
+    view, direction = np.unique(np.concatenate([np.zeros((0, 2), np.int64), *views]), axis=0).T
+    interface = np.array([scanner.interface[one] for one in view.tolist()], np.int64)
+    known, of, nothing = hashes(flows), direction >> 1, np.zeros(len(flows), np.int64)
+    buckets = connection_id(plan.sources[0].name, flows, nothing, nothing)
+    viewed = Viewed(view.copy(), direction & 1, interface, known[of], buckets[of])
+    yield from deal_rows(RowKind.LOOKS, viewed, targets_of(viewed.flow, plan.labels), 0)
 
 
 class Chunks:
@@ -123,8 +160,8 @@ class Chunks:
         """Bucket of each flow met so far: of a type that sorts in linear time."""
         self._count = self._bytes = 0
         self._most = min(max(ROWS, ROWS_A_BUCKET * len(plan.labels)), MOST_ROWS)
-        self._skip = plan.skips.get((number, file), 0)
-        self._chunk = self._skip
+        self.skip = plan.skips.get((number, file), 0)
+        self._chunk = self.skip
         """Number of the next chunk: behind all of those, at most one for each packet, that an earlier job has made."""
         self.last = 0
         """Number of the last packet taken."""
@@ -133,7 +170,7 @@ class Chunks:
         """The segment rows of a block, but for those of packets that an earlier job has read."""
         if len(segments):
             self.last = max(self.last, int(segments[:, sg.PACKET].max()))
-        rows = segments[segments[:, sg.PACKET] > self._skip]
+        rows = segments[segments[:, sg.PACKET] > self.skip]
         inline = rows[:, sg.AT] >= EXTRA if self.source.ranged else rows[:, sg.LEN] > 0
         payload = np.zeros(0, np.uint8)
         if inline.any():
@@ -156,7 +193,7 @@ class Chunks:
         data = dumped(keys, list[bytes])
         self._chunk += 1
         return _batch(
-            [(label, self.number, self.file, self._chunk - 1, KEYS, data, None) for label in self.plan.labels]
+            [(label, self.number, self.file, self._chunk - 1, RowKind.KEYS, data, None) for label in self.plan.labels]
         )
 
     @property
@@ -201,7 +238,7 @@ class Chunks:
                 scatter(payload, places[carried], length, out, np.cumsum(length) - length)
                 data = out.tobytes()
             packed = pack(columns[:, begin:end], flows[kept])
-            made.append((self.plan.labels[i], self.number, self.file, self._chunk, PACKETS, packed, data))
+            made.append((self.plan.labels[i], self.number, self.file, self._chunk, RowKind.PACKETS, packed, data))
         self._chunk += 1
         yield _batch(made)
 
@@ -227,7 +264,7 @@ def _payload(block: Block, rows: Words) -> npt.NDArray[np.uint8]:
     return out
 
 
-def _batch(rows: list[tuple[int, int, int, int, int, bytes, bytes | None]]) -> pa.RecordBatch:
+def _batch(rows: Sequence[tuple[int, int, int, int, int, bytes, bytes | None]]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(list(column), field.type) for column, field in zip(columns, INDEX, strict=True)], schema=INDEX

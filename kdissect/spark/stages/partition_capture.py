@@ -9,26 +9,33 @@ cannot. Packets keep their numbers, so that everything which names packets and f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from kdissect.arrays.growing import runs
+from kdissect.arrays.typed_values import loaded
 from kdissect.capture import CaptureProblem, FileReport
 from kdissect.capture.block import Block
 from kdissect.capture.window import Window
-from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
+from kdissect.engine.inputs import Packets, Segments
+from kdissect.engine.sights.shared_flows import hashes
+from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET, VIEW
 from kdissect.spark.cells.segment_cells import unpack
 from kdissect.spark.stages.flow_numbers import Flows
-from kdissect.spark.stages.plan import Source
+from kdissect.spark.stages.plan import RowKind, Source
 from kdissect.spark.stages.ranges import NEAR, read_ranges
 
 Words = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
+IndexRow = tuple[int, int, bytes, bytes | None]
+"""Number of the capture, kind, packed rows, payload."""
 SLOTS = 4
 SLOT_BYTES = 16 << 20
 """Larger slots than a file's, fewer of them: what is done once for each block is half of the work on large frames, and
@@ -239,8 +246,74 @@ class GatheredSegments:
         """Nothing: the driver counts packets."""
 
 
-def piece(packed: bytes, payload: bytes | None, flows: Flows) -> Piece:
-    """An index row, its flows numbered."""
-    rows, found = unpack(packed)
-    rows[:, FLOW] = flows.number(found)[rows[:, FLOW] >> 1] * 2 + (rows[:, FLOW] & 1)
+def rows_of_index(batches: Iterable[pa.RecordBatch], facts: list[bytes] | None = None) -> Iterator[IndexRow]:
+    """Index rows one by one; what was found out about files goes into `facts`."""
+    for batch in batches:
+        for i in range(batch.num_rows):
+            capture, kind, packed, payload = (
+                batch.column(name)[i].as_py() for name in ("capture", "kind", "packed", "payload")
+            )
+            if kind != RowKind.FACTS:
+                yield capture, kind, packed, payload
+            elif facts is not None:
+                facts.append(packed)
+
+
+class Survey(NamedTuple):
+    """What is read of index rows: flows that stand in SHARED before them, as one viewpoint has them, or all."""
+
+    view: int | None
+
+
+def readings(
+    sources: Sequence[Source], index: Iterator[IndexRow], survey: Survey | None = None
+) -> Iterator[tuple[int, Packets, Segments]]:
+    """The captures that index rows in order of (capture, file, chunk) belong to, one after the other."""
+    ahead = next(index, None)
+    while ahead is not None:
+        number = ahead[0]
+        flows = Flows()
+        secrets: list[bytes] = []
+
+        def pieces(number: int = number, flows: Flows = flows, secrets: list[bytes] = secrets) -> Iterator[Piece]:
+            nonlocal ahead
+            shared: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+            while ahead is not None and ahead[0] == number:
+                _, kind, packed, payload = ahead
+                if kind == RowKind.KEYS:
+                    secrets += loaded(packed, list[bytes])
+                elif kind == RowKind.SHARED:
+                    shared = np.append(shared, np.frombuffer(packed, np.uint64))
+                elif survey is None:
+                    yield piece(*unpack(packed), payload, flows)
+                elif len(shared):
+                    rows, found = unpack(packed)
+                    keep = np.isin(hashes(found), shared)[rows[:, FLOW] >> 1]
+                    if survey.view is not None:
+                        keep &= rows[:, VIEW] == survey.view
+                    yield piece(*select_rows(rows, found, payload, keep), flows)
+                ahead = next(index, None)
+
+        capture = Gathered(sources[number], pieces(), secrets)
+        yield number, capture, GatheredSegments(capture, flows)
+        capture.close()
+
+
+def select_rows(
+    rows: Words, flows: Words, payload: bytes | None, mine: npt.NDArray[np.bool_]
+) -> tuple[Words, Words, bytes | None]:
+    """Some unpacked rows, with the flows that they count and their payloads that travelled."""
+    if payload is not None:
+        sizes = np.where(rows[:, AT] < 0, rows[:, LEN], 0)
+        payload = np.frombuffer(payload, np.uint8)[np.repeat(mine, sizes)].tobytes() or None
+    part = rows[mine]
+    wanted = np.bincount(part[:, FLOW] >> 1, minlength=len(flows)) > 0
+    number = np.cumsum(wanted) - 1
+    part[:, FLOW] = number[part[:, FLOW] >> 1] * 2 + (part[:, FLOW] & 1)
+    return part, flows[wanted], payload
+
+
+def piece(rows: Words, own_flows: Words, payload: bytes | None, flows: Flows) -> Piece:
+    """An index row's rows, their flows numbered."""
+    rows[:, FLOW] = flows.number(own_flows)[rows[:, FLOW] >> 1] * 2 + (rows[:, FLOW] & 1)
     return Piece(rows, payload)

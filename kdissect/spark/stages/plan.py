@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 
 import pyarrow as pa
 
+from kdissect.analysis.both_ends import Clock
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.engine.settings import Settings
+from kdissect.engine.sights.interfaces import interfaces
 
 INDEX = pa.schema(
     [
@@ -25,13 +28,34 @@ INDEX = pa.schema(
 )
 """Rows of the first shuffle, in order of (capture, file, chunk): packed segment rows of one bucket of connections, with
 payloads that cannot be read by range; or something else, as `kind` says."""
-PACKETS, FACTS, KEYS = range(3)
-"""Kinds of index rows: segment rows, what was found out about a file as a whole, TLS keys that stand in a file."""
 
-ENDS = (
-    "capture", "client_ip", "client_port", "broker_ip", "broker_port", "started_at", "ended_at", "is_kafka",
-)  # fmt: skip
-"""Columns of `connections` by which captures may have the same one."""
+
+class RowKind(IntEnum):
+    """What a row of INDEX has. Those of a bucket that are no part of a file come first, in this order."""
+
+    PACKETS = 0
+    """Segment rows."""
+    FACTS = 1
+    """What was found out about a file as a whole."""
+    KEYS = 2
+    """TLS keys that stand in a file."""
+    LOOKS = 3
+    """What tells a file's flows to other captures. All that follows: `kdissect.spark.stages.matching`."""
+    SHARED = 4
+    MET = 5
+    ENDS = 6
+    PAIRS = 7
+    DOUBTED = 8
+    JOINED = 9
+    CUT = 10
+    ANSWERED = 11
+    SEEN = 12
+    CROSSED = 13
+    CLOCKS = 14
+    SIGHTS = 15
+    FLOWS = 16
+
+
 TASK_BYTES = 64 << 20
 """Small files are read together by one task up to so many bytes: a Python task costs 50 ms before it begins."""
 
@@ -52,11 +76,18 @@ class Source:
     """Bytes of each file as it is stored, compressed or not, when the job was made."""
     stamps: Sequence[tuple[int, int]] = ()
     """For files that only Spark can read: bytes and time of change of each."""
+    described: Sequence[str] = ()
+    """The interfaces that such a file describes at its begin."""
 
     @property
     def remote(self) -> bool:
         """Whether its files are in a file system that only Spark can read."""
         return bool(self.stamps)
+
+    @property
+    def interfaces(self) -> Sequence[str]:
+        """The interfaces of a pcapng, by name; read from the first file where that is here."""
+        return self.described if self.remote else interfaces(self.capture())
 
     def capture(self) -> CaptureSet:
         """The capture set."""
@@ -91,23 +122,24 @@ class Plan:
     """Whether one task does it all (`whole_run`): staged rows are complete."""
     cores: int = 0
     """Cores that such a task has to itself: what it writes is made by a thread of its own; 0: others want them too."""
+    looks: bool = False
+    """Whether files are indexed with what tells their flows to other captures."""
+    interfaces: Sequence[str] = ()
+    """The interfaces of a capture by itself that has several: these are matched as captures are."""
+    views: Sequence[tuple[int, int]] = ()
+    """Of two of these that are at different places: viewpoint, number of the interface."""
+    clocks: Sequence[Clock] = ()
+    """How the clocks of captures stand that have connections in common."""
     pieces: str = ""
     """A folder for the rows that such a task stages, on a disk that all tasks share; else they travel."""
 
     @property
     def decoded(self) -> dict[str, list[str]]:
-        """Table -> columns that are decoded: names of brokers come with `connections`, and what tells which of these
-        other captures have, too."""
-        named = self.placed or not self.tables.keys().isdisjoint(("time_budget", "time_ledger"))
-        more = [*(["connection_id", "broker"] if named else []), *(ENDS if self.apart else [])]
-        if not more:
+        """Table -> columns that are decoded: names of brokers come with `connections`."""
+        if not self.placed and self.tables.keys().isdisjoint(("time_budget", "time_ledger")):
             return self.tables
+        more = ["connection_id", "broker"]
         return {**self.tables, "connections": list(dict.fromkeys([*self.tables.get("connections", more), *more]))}
-
-    @property
-    def apart(self) -> bool:
-        """Whether there are captures that are not held against others, to find out what several of them saw."""
-        return len(self.sources) > 1 and any(source.remote for source in self.sources)
 
 
 def source_of(capture: CaptureSet, payload: bool) -> Source:

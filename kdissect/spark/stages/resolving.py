@@ -19,6 +19,7 @@ from kdissect.spark.cells.table_cells import read_cell
 from kdissect.spark.stages.decoding import THERE, UNITS, Learned, with_groups, with_problems
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.indexing import FILE, FileFacts
+from kdissect.spark.stages.matching import sights_of
 from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import Plan
 from kdissect.tables.brokers import Brokers
@@ -91,6 +92,7 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
     captures = [source.without_files() for source in plan.sources]
     _, books = analysed(captures, plan.tables, plan.settings)
     builder = books.builder
+    builder.sights = sights_of([], plan) or builder.sights
     if learned is not None:
         builder.brokers, builder.topics = learned.brokers, learned.topics
         builder.offered, builder.leaders = learned.offered, learned.leaders
