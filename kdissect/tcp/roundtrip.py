@@ -131,6 +131,15 @@ def sent_again(direction: Direction, position: Int, packet: Segment) -> None:
 
 
 @part
+def sent_again_between(direction: Direction, begin: Int, end: Int) -> bool:
+    """Whether bytes of a direction were sent again in the time behind `begin`, up to `end`; of many, the latest."""
+    found = False
+    for q in range(min(direction.copies, COPIES)):
+        found |= begin < direction.copy_at[q] <= end
+    return found
+
+
+@part
 def doubted(direction: Direction, position: Int) -> None:
     """Segments behind `position` are not timed: their acknowledgement may be that of a copy."""
     for q in range(direction.sent):
@@ -363,7 +372,7 @@ def may_be_needless(direction: Direction, answers: Direction, request_end: Int, 
     """Whether a request's copy, `resent` behind its last byte at `request_end`, may not have been needed though nothing
     says so: it came after two round trips, as a probe or a timer's does, and a packet that said so may be missing from
     the capture since (RFC 2883)."""
-    return resent > 2 * direction.floor and answers.gap_at > request_end + resent
+    return resent > max(2 * direction.floor, 0) and answers.gap_at > request_end + resent
 
 
 @part

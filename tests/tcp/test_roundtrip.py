@@ -659,6 +659,24 @@ def test_of_a_connection_met_in_its_middle_the_way_may_take_less_than_it_did_sin
     assert found[2152] == 190.0
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_an_answer_that_was_sent_again_tells_no_client_time(again: bool) -> None:
+    """Captured at the broker: the client may have had it only then."""
+    wire = Wire()
+    wire.packet(0, CLIENT, -1, b"", 0, SYN)
+    wire.packet(0, BROKER, -1, b"", 0, SYN | ACK)
+    wire.packet(10, CLIENT, 0, b"", 0)
+    wire.ask(20)
+    wire.answer(21)
+    size = len(wire.said[BROKER])
+    if again:
+        wire.packet(231, BROKER, 0, wire.said[BROKER], len(wire.said[CLIENT]))
+    wire.packet(241, CLIENT, len(wire.said[CLIENT]), b"", size)
+    wire.ask(261)
+    wire.answer(262)
+    assert think_times(wire)[261] == (None if again else 230.0)
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_whether_a_timers_copy_was_needed_is_unknown_where_a_packet_is_missing_since(lost: bool) -> None:
     wire = Wire()

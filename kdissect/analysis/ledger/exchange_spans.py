@@ -191,12 +191,13 @@ def served_until(rows: Rows, begin: Int64s, end: Int64s) -> Int64s:
 
     Once nothing between its two hosts gets through for GONE_MS, as other requests show, its answer may have been lost:
     the broker's host sends it again some time after that (RFC 6298)."""
-    lost = rows.known & np.isin(rows.kind, o.UNACKNOWLEDGED) & (rows.there - rows.sent >= o.GONE_MS * MILLI)
+    on = rows.known & (rows.on >= 0)
+    lost = on & np.isin(rows.kind, o.UNACKNOWLEDGED) & (rows.there - rows.sent >= o.GONE_MS * MILLI)
     sure = end.copy()
     if not lost.any():
         return sure
     hosts = np.append(group(rows.connections, ["client_ip", "broker_ip"]).code, -1)[rows.connection]
-    mine = np.flatnonzero(rows.known & np.isin(hosts, hosts[lost]))
+    mine = np.flatnonzero(on & np.isin(hosts, hosts[lost]))
     mine = mine[np.argsort(hosts[mine], kind="stable")]
     for some in np.split(mine, np.flatnonzero(np.diff(hosts[mine])) + 1):
         lows, highs = _merged(rows.sent[some][lost[some]], rows.there[some][lost[some]])

@@ -60,6 +60,7 @@ from kdissect.tcp.roundtrip import (
     may_be_needless,
     network_share,
     proof_of_silence,
+    sent_again_between,
 )
 
 HOLD_PACKETS = 64
@@ -477,12 +478,17 @@ def _way_back(connection: Connection) -> Int:
 
 @part
 def _time_to_think(connection: Connection, since: Int, first: Int, way_back: Int) -> Int:
-    """The client's time until a request from the answer before it, ns, -1 unknown. Of a connection that was met in its
-    middle the way may take anything less than it did since."""
+    """The client's time until a request from the answer before it, ns, -1 unknown. So it is where bytes of the broker
+    were sent again meanwhile, and the client's host does not say that it had them (D-SACK, RFC 2883): the client may
+    have had the answer only then. Of a connection that was met in its middle the way may take less than it did since.
+    """
     if since == NULL or since == 0 or first < since or way_back < 0 or connection.doubted_at > since:
         return -1
+    answering = connection.directions[1 - connection.client]
+    if answering.copies > answering.copies_told and sent_again_between(answering, since, first):
+        return -1
     thought = first - since - way_back
-    met = connection.directions[1 - connection.client].isn == NULL
+    met = answering.isn == NULL
     return -1 if met and way_back > LOCAL_NS and way_back > thought // 10 else max(thought, 0)
 
 
