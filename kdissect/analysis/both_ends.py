@@ -438,6 +438,7 @@ def link(
         least = np.minimum(found[first], found[second])
         np.minimum.at(found, first, least)
         np.minimum.at(found, second, least)
+        found = found[found]  # chains become half as long, each time
     linked = np.zeros(len(connections), np.bool_)
     linked[first] = linked[second] = True
     found[~linked] = -1

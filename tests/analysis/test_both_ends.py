@@ -16,6 +16,7 @@ import pytest
 import zstandard
 
 import kdissect
+from kdissect.analysis import both_ends
 from kdissect.tables.declaration import TABLES
 from tests.analysis.read import CAPTURES
 from tests.engine.test_vantage_points import written
@@ -286,3 +287,18 @@ def test_segments_that_are_cut_differently(tmp_path: Path, name: str) -> None:
     both = kdissect.open([CAPTURES / name, tmp_path / "small.pcapng"]).table("exchanges", columns)
     one = kdissect.open(CAPTURES / name).table("exchanges", columns)
     assert sorted(map(str, both.to_pylist())) == sorted(map(str, one.to_pylist()))
+
+
+def test_a_chain_of_shared_requests_is_one_connection() -> None:
+    """However long it is, and in whatever order its links come."""
+    size = 1000
+    rng = np.random.default_rng(1)
+    row = rng.permutation(size)  # by place in the chain; the last one is by itself
+    pairs = rng.permutation(np.stack([row[:-2], row[1:-1]], axis=1))
+    places = [both_ends.Place("a"), both_ends.Place("b")]
+    ids, place = np.arange(size).astype(np.uint64), np.arange(size) % 2
+    alike = np.zeros((size, 6), np.int64), np.full((size, 2), -1)
+    connections = both_ends.Ends(places, ids, place, *alike)
+    found = both_ends.link(*pairs.T, np.ones(len(pairs), np.int64), connections, lambda: place)
+    assert found[row[-1]] == -1
+    assert set(found[row[:-1]].tolist()) == {row[:-1].min()}

@@ -91,6 +91,11 @@ class Wire:
         self.packet(ms, BROKER, len(self.said[BROKER]), data, len(self.said[CLIENT]))
         self.said[BROKER] += data
 
+    def say(self, ms: float, side: int, data: bytes) -> None:
+        """The next bytes of `side`, in a packet that acknowledges everything."""
+        self.packet(ms, side, len(self.said[side]), data, len(self.said[1 - side]))
+        self.said[side] += data
+
     def uncaptured(self) -> None:
         """The last packet was not captured."""
         self.packets.pop()
@@ -569,6 +574,12 @@ def test_the_way_back_is_unknown_where_a_connection_is_met_until_its_least_is_kn
     assert begun.shares()[-1][1] == "timestamps"
 
 
+def message(*parts: bytes) -> bytes:
+    """A Kafka message of these parts, behind its size."""
+    text = b"".join(parts)
+    return struct.pack(">I", len(text)) + text
+
+
 def think_times(wire: Wire) -> dict[int, float | None]:
     """`think_ms` by when the request came, ms after START."""
     rows = [row for row in wire.table("exchanges") if row["request_first_at"] is not None]
@@ -587,6 +598,36 @@ def test_requests_behind_a_lost_answer_keep_the_clients_time() -> None:
     found = think_times(wire)
     assert found[30] is None  # the answer before it is missing
     assert [found[30 + 10 * n] for n in range(1, 6)] == [9.0] * 5
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_a_request_that_asks_for_no_answer_leaves_the_clients_time_until_the_next_unknown(between: bool) -> None:
+    """Also where the answer before it lies behind a hole: the client may have waited for nothing since."""
+    wire = Wire()
+    wire.begin()
+    wire.ask(20)
+    wire.answer(21)
+    wire.uncaptured()
+    wire.ask(30)
+    wire.answer(31)
+    if between:
+        wire.say(35, CLIENT, message(b"\0\0\0\3\0\0\0\x63\xff\xff", b"\xff\xff" + bytes(10)))
+    wire.ask(40)
+    wire.answer(41)
+    assert think_times(wire)[40] == (None if between else 9.0)
+
+
+def test_the_brokers_time_for_a_bare_sasl_token_is_not_the_clients() -> None:
+    """SaslHandshake v0 is followed by tokens, which are no exchanges."""
+    wire = Wire()
+    wire.begin()
+    wire.say(20, CLIENT, message(b"\0\x11\0\0\0\0\0\x63\xff\xff", b"\0\5PLAIN"))
+    wire.say(21, BROKER, message(b"\0\0\0\x63", b"\0\0\0\0\0\1\0\5PLAIN"))
+    wire.say(22, CLIENT, message(b"\0user\0secret"))
+    wire.say(122, BROKER, message(b"welcome!"))
+    wire.ask(125)
+    wire.answer(126)
+    assert think_times(wire)[125] == 3.0
 
 
 def test_requests_behind_a_lost_request_keep_the_clients_time() -> None:

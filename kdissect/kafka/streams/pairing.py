@@ -411,11 +411,15 @@ def _answer_columns(connection: Connection, exchange: Exchange, request: Request
     """The network's share and status of a row that has a response to `request`, which came as its `way` says."""
     _network_columns(connection, exchange, request)
     exchange.status = Status.PARTIAL if _damaged(exchange.request) or _damaged(exchange.response) else Status.OK
-    if answered_last == NULL:
-        connection.think_from = NULL
-    else:
-        connection.think_from = answered_last
-        connection.think_packets = connection.packets
+    _thinks_from(connection, answered_last)
+
+
+@part
+def _thinks_from(connection: Connection, answered_last: Int) -> None:
+    """Notes that the client's time until its next request begins with an answer that ended at `answered_last`, NULL:
+    that it is not known."""
+    connection.think_from = answered_last
+    connection.think_packets = connection.packets
 
 
 @part
@@ -524,12 +528,13 @@ def _think(M: Words, connection: Connection, first: Int, way_back: Int) -> Int:
 
 
 @part
-def _think_behind(M: Words, connection: Connection, answered: Int, end: Int, missing: Int) -> None:
+def _think_behind(M: Words, connection: Connection, answered: Int, end: Int, missing: Int, n: Int) -> None:
     """Sets what a client took until a request that was captured before the answer it waited for, whose bytes lay behind
     a hole: the answer ended at `answered`, and at the position `end`, up to where the request's packet acknowledges.
-    `missing`: that of the request that was answered."""
+    `missing`, `n`: those of the request that was answered. One in between may have asked for no answer."""
     following = request_at(M, connection.request_head)
-    if connection.sealed == 0 and following.answered_to == end and following.missing == missing:
+    next_one = following.n == n + 1 and following.missing == missing
+    if connection.sealed == 0 and next_one and following.answered_to == end:
         following.think = _time_to_think(connection, answered, following.frame.first, following.way_back)
 
 
@@ -570,11 +575,10 @@ def orphan(M: Words, connection: Connection, h: Int) -> None:
     connection.orphans += 1
     frame = held.frame
     _abandoned(connection, exchange, frame.first)
-    if frame.last == NULL:
-        connection.think_from = NULL
-    elif frame.last >= connection.answered_last:  # later answers may have found their requests meanwhile
-        connection.think_from = frame.last
-        connection.think_packets = connection.packets
+    if (
+        frame.last == NULL or frame.last >= connection.answered_last
+    ):  # later ones may have found their requests meanwhile
+        _thinks_from(connection, frame.last)
     problem(
         M,
         Kind.ORPHAN_RESPONSE,
@@ -712,7 +716,7 @@ def clean_client(A: Bytes, o: Int, have: Int) -> bool:
 
 @part
 def _token(M: Words, connection: Connection, direction: Direction) -> None:
-    """A bare SASL token: kept apart from exchanges."""
+    """A bare SASL token: kept apart from exchanges. A client that has sent one waits for the broker's."""
     exchange = _new_row(M, connection)
     connection.exchanges -= 1
     _no_frame(exchange.request)
@@ -720,9 +724,11 @@ def _token(M: Words, connection: Connection, direction: Direction) -> None:
     if direction.side == connection.client:
         exchange.orphan = 0
         _copy_frame(exchange.request, direction, 0)
+        _thinks_from(connection, np.int64(NULL))
     else:
         exchange.orphan = 1
         _copy_frame(exchange.response, direction, 0)
+        _thinks_from(connection, exchange.response.last)
     _no_request(exchange, connection.tokens, 0, st.TOKEN)
     connection.tokens += 1
 
@@ -949,7 +955,7 @@ def take_response(M: Words, connection: Connection, direction: Direction, buf: B
     exchange.queued_from = request.way.behind
     _answer_columns(connection, exchange, request, exchange.response.last)
     if connection.request_head >= 0:
-        _think_behind(M, connection, exchange.response.last, direction.next, request.missing)
+        _think_behind(M, connection, exchange.response.last, direction.next, request.missing, request.n)
     latest = request.n == connection.requests - 1
     if request.api == ApiKey.SASL_HANDSHAKE and latest and have >= 6 and be16(buf, o + 4) != 0:
         connection.sasl = tl.LOGINS[connection.sasl, tl.Login.REFUSED]

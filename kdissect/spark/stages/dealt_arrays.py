@@ -47,6 +47,12 @@ def targets_of(hashes: npt.NDArray[np.uint64], labels: Sequence[int]) -> Int64s:
     return np.array(labels, np.int64)[(hashes % np.uint64(len(labels))).astype(np.int64)]
 
 
+def split_rows(value: T, targets: Int64s) -> dict[int, T]:
+    """By target, the rows that are for it, in their order."""
+    order = np.argsort(targets, kind="stable")
+    return {int(targets[order[begin]]): take_rows(value, order[begin:end]) for begin, end in runs(targets[order])}
+
+
 def deal_rows(kind: int, value: Any, targets: Int64s, capture: int = -1) -> Iterator[pa.RecordBatch]:
     """Rows of INDEX with a value's rows; `targets`: one of `Plan.labels` for each, whose task is to have it."""
     order = np.argsort(targets, kind="stable")

@@ -59,6 +59,7 @@ from kdissect.spark.stages.dealt_arrays import (
     index_row,
     join_rows,
     packed_of,
+    split_rows,
     take_rows,
     targets_of,
     values_of,
@@ -333,9 +334,8 @@ def join_connections(
         yield index_row(plan.labels[0], RowKind.CUT, b"")
     others = both_ends.find_others(connections, component)
     buckets = ends.bucket[np.searchsorted(ends.id, others.id)]
-    for target in np.unique(buckets).tolist():
-        told = NOTHING._replace(others=take_rows(others, buckets == target))
-        yield index_row(target, RowKind.SIGHTS, dumped(told, Matched))
+    for target, mine in split_rows(others, buckets).items():
+        yield index_row(target, RowKind.SIGHTS, dumped(NOTHING._replace(others=mine), Matched))
 
 
 def deal_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -400,14 +400,17 @@ def _match(exchanges: Exchanges, plan: Plan, answered: Answered | None) -> Itera
     ids, found = ends.id, both_ends.match(seen, ends, component, answered)
     if found is None:
         return
-    matched = found[0]
+    held, _, removed, measured = found[0]
+    held_by = split_rows(held, bucket[np.searchsorted(ids, held.id)])
+    removed_by = split_rows(removed, bucket[np.searchsorted(ids, removed.id)])
+    measured_by = split_rows(measured, bucket[np.searchsorted(ids, measured.crossings.id)])
     for target in np.unique(bucket).tolist():
-        own = ids[bucket == target]
-        held, others, removed, measured = matched
-        parts = ((held, held.id), (others, others.id), (removed, removed.id), (measured, measured.crossings.id))
-        part = Matched(*(take_rows(rows, np.isin(of, own)) for rows, of in parts))  # type: ignore[arg-type]
+        part = Matched(
+            held_by.get(target, NOTHING.held), NOTHING.others, removed_by.get(target, NOTHING.removed),
+            measured_by.get(target, NOTHING.measured),
+        )  # fmt: skip
         yield index_row(target, RowKind.SIGHTS, dumped(part, Matched))
-    crossings = matched.measured.crossings
+    crossings = measured.crossings
     pairs = mixed(np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far))
     yield from deal_rows(RowKind.CROSSED, crossings, targets_of(pairs, plan.labels))
 
