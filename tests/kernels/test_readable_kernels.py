@@ -18,7 +18,6 @@ MOST_ARGUMENTS = 12
 """Positional arrays above that are a mistake that neither mypy nor numba can see: they want to be a struct."""
 MANY = {
     "analysis/sessions/session_kernels.py": {"open_session", "update_set", "read_answer", "run"},
-    "net/packets.py": {"take_apart"},
     "rewriting/field_kernels.py": {"blank_fields"},
     "schema/filling.py": {"fill"},
     "schema/vm.py": {"count"},
