@@ -17,7 +17,6 @@ PACKAGE = Path(kdissect.__file__).parent
 MOST_ARGUMENTS = 12
 """Positional arrays above that are a mistake that neither mypy nor numba can see: they want to be a struct."""
 MANY = {
-    "analysis/sessions/session_kernels.py": {"open_session", "update_set", "read_answer", "run"},
     "rewriting/field_kernels.py": {"blank_fields"},
     "schema/filling.py": {"fill"},
     "schema/vm.py": {"count"},
