@@ -18,8 +18,6 @@ MOST_ARGUMENTS = 12
 """Positional arrays above that are a mistake that neither mypy nor numba can see: they want to be a struct."""
 MANY = {
     "rewriting/field_kernels.py": {"blank_fields"},
-    "schema/filling.py": {"fill"},
-    "schema/vm.py": {"count"},
 }
 """Kernels and parts with more."""
 UNEXPLAINED = {"kafka/streams/state.py", "schema/filling.py", "schema/vm.py", "tcp/layout.py"}
