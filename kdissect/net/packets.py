@@ -9,7 +9,7 @@ Rules: RFC 9293 (TCP), RFC 7323 (window scale).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from kdissect.capture import pcap as pc
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.keyed_hash import SECRET, scramble, slot
 from kdissect.kernels.memory import be16, be32, fetch
+from kdissect.kernels.signature import fields
 from kdissect.net import headers as hd
 from kdissect.net.headers import Bytes, Int, ip_header, is_tunnel, link_layer, tunnel_port, under_ethertype
 from kdissect.net.segment import DSACK, ECHO_BITS, SAME_HOST, STAMP_BITS, segment_at
@@ -69,6 +70,49 @@ MAPPED = 0xFFFF << 32
 """The high half of an IPv4-mapped address's low word (::ffff:0:0/96)."""
 
 
+class FlowTable(NamedTuple):
+    """The flows that a scanner knows, and what finds them."""
+
+    flows: NDArray[np.int64]
+    """int64[n, 5], columns in `kdissect.net.segment`; ports below 0: the flow ended."""
+    table: NDArray[np.int32]
+    """Hash table of 2**n rows of `flows`, -1 free; open addressing."""
+    free: NDArray[np.int64]
+    """Numbers of flows that ended and may be given again, `state[FREE]` of them."""
+    state: NDArray[np.int64]
+    """int64[SCAN_SIZE]: FLOWS to COMING."""
+
+
+class PacketSource(NamedTuple):
+    """Where a block's packets come from, and which of them count."""
+
+    file: Int
+    """Index of the file in its set."""
+    delta: Int
+    """Logical offset of the window's first byte."""
+    after: Int
+    """Instant of the earliest packet that counts, in ns."""
+    before: Int
+    """Instant of the latest, in ns."""
+
+
+class PacketRows(NamedTuple):
+    """What becomes of packets."""
+
+    kinds: NDArray[np.int64]
+    """Packets so far by kind, TCP to REJOINED."""
+    segments: NDArray[np.int64]
+    """Rows of `segment.Segment`, with room for every packet."""
+    odd: NDArray[np.int64]
+    """[n, ODD_COLUMNS]: packets handed back."""
+
+
+FLOW_TABLE = fields(FlowTable, "i8[:,:] i4[:] i8[:] i8[:]")
+PACKET_SOURCE = fields(PacketSource, "i8 i8 i8 i8")
+PACKET_ROWS = fields(PacketRows, "i8[:] i8[:,:] i8[:,:]")
+"""What kernels that take them declare."""
+
+
 @part
 def slot_of(a: Int, b: Int, c: Int, d: Int, ports: Int, table: NDArray[np.int32], state: NDArray[np.int64]) -> Int:
     """Where the search for a flow begins in the table."""
@@ -90,16 +134,10 @@ def rehash(flows: NDArray[np.int64], count: Int, table: NDArray[np.int32], state
 
 
 @part
-def _ask_for_slot(
-    b: Bytes,
-    packets: NDArray[np.int64],
-    i: Int,
-    flows: NDArray[np.int64],
-    table: NDArray[np.int32],
-    state: NDArray[np.int64],
-) -> None:
+def _ask_for_slot(b: Bytes, packets: NDArray[np.int64], i: Int, flow_table: FlowTable) -> None:
     """Ask for the slot of packet i + SLOT_AHEAD, and for the row of the flow in the slot of packet i + FLOW_AHEAD. With
     millions of flows either wait takes longer than all else. Only TCP over IPv4 over Ethernet."""
+    flows, table, state = flow_table.flows, flow_table.table, flow_table.state
     known = state[COMING + (i + FLOW_AHEAD) % AHEAD]
     if known >= 0 and table[known] >= 0:
         fetch(flows, np.int64(table[known]) * flows.shape[1])
@@ -119,19 +157,10 @@ def _ask_for_slot(
 
 
 @part
-def flow_of(
-    a: Int,
-    b: Int,
-    c: Int,
-    d: Int,
-    ports: Int,
-    flows: NDArray[np.int64],
-    table: NDArray[np.int32],
-    free: NDArray[np.int64],
-    state: NDArray[np.int64],
-) -> Int:
+def flow_of(a: Int, b: Int, c: Int, d: Int, ports: Int, flow_table: FlowTable) -> Int:
     """The flow of a key in canonical order, a new one when it is not known; -1 when the tables are too full for a new
     one."""
+    flows, table, free, state = flow_table.flows, flow_table.table, flow_table.free, flow_table.state
     mask = table.size - 1
     h = slot_of(a, b, c, d, ports, table, state)
     while table[h] != -1:
@@ -228,34 +257,20 @@ def worth_joining(b: Bytes, header: Int, p: Int, e: Int, state: NDArray[np.int64
     return protocol == 6 or is_tunnel(protocol)
 
 
-@kernel("const u1[:] i8[:,:] i8 b1 i8 i8 i8 i8 i8[:,:] i4[:] i8[:] i8[:] i8[:] i8[:,:] i8 i8[:,:] -> i8 i8 i8 i8")
+@kernel("const u1[:] i8[:,:] i8 b1 PACKET_SOURCE FLOW_TABLE PACKET_ROWS i8 -> i8 i8 i8 i8")
 def take_apart(
-    b: Bytes,
-    packets: NDArray[np.int64],
-    first: Int,
-    unwrapped: bool,
-    delta: Int,
-    file: Int,
-    after: Int,
-    before: Int,
-    flows: NDArray[np.int64],
-    table: NDArray[np.int32],
-    free: NDArray[np.int64],
-    state: NDArray[np.int64],
-    kinds: NDArray[np.int64],
-    rows: NDArray[np.int64],
-    n: Int,
-    odd: NDArray[np.int64],
-) -> tuple[Int, Int, Int, Int]:
-    """Packets from row `first` on into segment rows from row `n` on; `after` <= time <= `before` (ns) or they are
-    FILTERED.
+    b: Bytes, packets: NDArray[np.int64], first: Int, unwrapped: bool, source: PacketSource, flow_table: FlowTable,
+    out: PacketRows, n: Int,
+) -> tuple[Int, Int, Int, Int]:  # fmt: skip
+    """Packets from row `first` on into segment rows from row `n` on; `after` <= time <= `before` or they are FILTERED.
 
     Returns the next packet row, segment rows, rows of `odd`, and why it stopped: DONE, ODD_FULL, FLOWS_FULL, or
-    TUNNELS when the next packet is in a tunnel and packets were not `unwrapped` yet. `rows` must have room for every
-    packet.
+    TUNNELS when the next packet is in a tunnel and packets were not `unwrapped` yet.
     """
+    delta, file, after, before = source.delta, source.file, source.after, source.before
+    kinds, rows, odd, state = out.kinds, out.segments, out.odd, flow_table.state
     no = 0
-    far = table.size > FAR
+    far = flow_table.table.size > FAR
     for k in range(AHEAD):
         state[COMING + k] = -1
     for i in range(first, packets.shape[0]):
@@ -265,7 +280,7 @@ def take_apart(
             fetch(b, packets[i + AHEAD, pc.AT])
             fetch(b, packets[i + AHEAD, pc.AT] + 64)
         if far:
-            _ask_for_slot(b, packets, i, flows, table, state)
+            _ask_for_slot(b, packets, i, flow_table)
         time = packets[i, pc.TIME]
         if time < after or time > before:
             kinds[FILTERED] += 1
@@ -349,7 +364,7 @@ def take_apart(
             ah, bh = bh, ah
             al, bl = bl, al
             ports = (ports & 0xFFFF) << 16 | ports >> 16
-        flow = flow_of(ah, al, bh, bl, ports, flows, table, free, state)
+        flow = flow_of(ah, al, bh, bl, ports, flow_table)
         if flow < 0:
             return i, n, no, FLOWS_FULL
         kinds[TCP] += 1

@@ -182,28 +182,14 @@ class Scanner:
         unwrapped = self._tunnels
         if unwrapped:
             unwrap(data, packets, 0)
+        source = k.PacketSource(block.file, delta, self.after, self.before)
+        out = k.PacketRows(self.kinds[block.file], rows, self._odd)
         first = n = 0
         why = k.ODD_FULL
         late: list[NDArray[np.int64]] = []
         while why != k.DONE:
-            first, n, odd, why = k.take_apart(
-                data,
-                packets,
-                first,
-                unwrapped,
-                delta,
-                block.file,
-                self.after,
-                self.before,
-                self._flows,
-                self._table,
-                self._free,
-                self._state,
-                self.kinds[block.file],
-                rows,
-                n,
-                self._odd,
-            )
+            flow_table = k.FlowTable(self._flows, self._table, self._free, self._state)
+            first, n, odd, why = k.take_apart(data, packets, first, unwrapped, source, flow_table, out, n)
             if odd:
                 late += self._hand_back(block, packets, self._odd[:odd].tolist(), delta, depth)
             if why == k.FLOWS_FULL:

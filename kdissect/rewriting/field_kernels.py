@@ -35,7 +35,14 @@ from kdissect.schema.opcodes import (
     TAGEND,
     TEXT,
 )
-from kdissect.schema.vm import find_tag, uvarint
+from kdissect.schema.vm import (  # noqa: F401  (BODIES and LAYOUTS are named in a signature)
+    BODIES,
+    LAYOUTS,
+    Bodies,
+    Layouts,
+    find_tag,
+    uvarint,
+)
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -94,16 +101,17 @@ def blank_headers(s: Bytes, start: Ints, body: Ints) -> None:
             blank_header(s, start[f], body[f], f & 1)
 
 
-@kernel("u1[:] i8[:] i8[:] i4[:] i1[:] i8[:,:] i8[:] i8[:] i8[:] i8[:,:] i8[:] b1 i8 -> i8")
+@kernel("u1[:] BODIES LAYOUTS i8[:] i8[:,:] i8[:] b1 i8 -> i8")
 def blank_fields(
-    s: Bytes, begin: Ints, end: Ints, program: NDArray[np.int32], status: NDArray[np.int8], programs: Ints, rows: Ints,
-    tags: Ints, stack: Ints, spans: Ints, counts: Ints, judge_names: bool, first: Int,
-) -> Int:  # fmt: skip
-    """Replace texts of the bodies s[begin:end] from frame `first` on; the frame it stopped at (`spans` is full).
+    s: Bytes, bodies: Bodies, layouts: Layouts, stack: Ints, spans: Ints, counts: Ints, judge_names: bool, first: Int
+) -> Int:
+    """Replace texts of the bodies in `s` from frame `first` on; the frame it stopped at (`spans` is full).
 
     spans[:counts[KINDS]] are for the caller to judge: record sets, configurations' values, and where `judge_names`, all
     other texts that may stay. counts[kind] is the number of texts that are not empty, by kind.
     """
+    begin, end, program, status = bodies.begin, bodies.end, bodies.program, bodies.status
+    programs, rows, tags = layouts.programs, layouts.rows, layouts.tags
     for f in range(first, begin.size):
         which = program[f]
         if which < 0 or status[f] != OK:

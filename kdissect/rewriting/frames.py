@@ -38,6 +38,7 @@ from kdissect.rewriting.places import Places
 from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.configurations import is_harmless_value
 from kdissect.schema.opcodes import CONFIG_VALUE, KEEP, MAX_DEPTH, RECORDS
+from kdissect.schema.vm import Bodies, Layouts
 from kdissect.schema.vocabulary import is_protocol_word
 
 Words = NDArray[np.int64]
@@ -170,16 +171,14 @@ class Frames:
     def _fields(self, s: Bytes, begin: Words, end: Words, program: NDArray[np.int32]) -> None:
         """Replace what the bodies of these programs (-1: none) must not say."""
         library, stack = self.decoder.library, np.zeros(4 * MAX_DEPTH + 8, np.int64)
-        status = np.zeros(len(begin), np.int8)
+        fitting = Bodies(begin, end, program, np.zeros(len(begin), np.int8))
+        layouts = Layouts(library.programs, library.rows, library.tags)
         first = 0
         while first < len(begin):
             self.texts[KINDS] = 0
             stopped = int(
-                blank_fields(
-                    s, begin, end, program, status, library.programs, library.rows, library.tags, stack, self._spans,
-                    self.texts, self._rename is not None, first,
-                )
-            )  # fmt: skip
+                blank_fields(s, fitting, layouts, stack, self._spans, self.texts, self._rename is not None, first)
+            )
             self._judge(s, self._spans[: int(self.texts[KINDS])])
             if stopped == first:
                 self._spans = np.zeros((2 * len(self._spans), SPAN_COLUMNS), np.int64)

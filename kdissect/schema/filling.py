@@ -7,22 +7,27 @@ is left exactly at its end is checked all the same, as a net below the compiler.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import copy_text, fetch, int16_at, int32_at, int64_at
+from kdissect.kernels.signature import fields
 from kdissect.kernels.structs import struct, view
 from kdissect.schema import opcodes as k
-from kdissect.schema.vm import (
+from kdissect.schema.vm import (  # noqa: F401  (BODIES and LAYOUTS are named in a signature)
     AHEAD,
+    BODIES,
+    LAYOUTS,
     ROW,
     U1,
     U2,
     U3,
     U4,
     Array,
+    Bodies,
+    Layouts,
     find_tag,
     more,
     row_at,
@@ -54,6 +59,26 @@ class Place:
 
 
 fill_row_at, column_at = view(FillRow), view(Place)
+
+
+class ColumnMemory(NamedTuple):
+    """The piece of memory that columns are written to. Places of columns count elements of their width from its
+    start."""
+
+    out8: Array
+    """The piece as uint8: bitmaps, text, numbers of one byte."""
+    out16: Array
+    """The piece as int16."""
+    out32: Array
+    """The piece as int32: offsets, too."""
+    out64: Array
+    """The piece as int64."""
+    high: Array
+    """uint8 [counters]: 1 where the text that a counter counts holds a byte above 127."""
+
+
+COLUMN_MEMORY = fields(ColumnMemory, "u1[:] i2[:] i4[:] i8[:] u1[:]")
+"""What kernels that take it declare."""
 _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8).copy()
 
 
@@ -80,23 +105,21 @@ def uuid_text(s: Array, o: Any, out: Array, at: Any) -> None:
         w += np.uint64(4)
 
 
-@kernel(
-    "const u1[:] i8[:] i8[:] i4[:] i8[:,:] i8[:] i8[:] i8[:] i8[:] i8[:] i8[:] i1[:] u1[:] u1[:] i2[:] "
-    "i4[:] i8[:] -> i8"
-)
+@kernel("const u1[:] BODIES LAYOUTS i8[:] i8[:] i8[:] i8[:] COLUMN_MEMORY -> i8")
 def fill(
-    s: Array, begin: Array, end: Array, program: Array, programs: Array, rows: Array, tags: Array, constants: Array,
-    columns: Array, counters: Array, stack: Array, status: Array, high: Array, out8: Array, out16: Array, out32: Array,
-    out64: Array,
+    s: Array, bodies: Bodies, layouts: Layouts, constants: Array, columns: Array, counters: Array, stack: Array,
+    memory: ColumnMemory,
 ) -> Any:  # fmt: skip
     """Write the columns of every frame which `count` found to fit, in the same order, with counters from zero.
 
     `columns` int64 [3 n]: where column i starts, its validity bitmap (bytes, -1: none is null), its text (bytes). The
-    start is in elements of its width; offsets for lists and text; -1: no version in this batch has it. `high[counter]`
-    is set where text holds a byte above 127. Lengths are not checked again one by one: `count` did, for the same bytes
-    and the same layout. Returns how many frames were left at another place than their end (0 but for a bug of the
-    compiler).
+    start is in elements of its width; offsets for lists and text; -1: no version in this batch has it. Lengths are not
+    checked again one by one: `count` did, for the same bytes and the same layout. Returns how many frames were left at
+    another place than their end (0 but for a bug of the compiler).
     """
+    begin, end, program, status = bodies.begin, bodies.end, bodies.program, bodies.status
+    programs, rows, tags = layouts.programs, layouts.rows, layouts.tags
+    out8, out16, out32, out64, high = memory.out8, memory.out16, memory.out32, memory.out64, memory.high
     failed = 0
     for f in range(begin.size):
         if f + AHEAD < begin.size:

@@ -51,6 +51,35 @@ class CountRow:
 count_row_at = view(CountRow)
 
 
+class Bodies(NamedTuple):
+    """Bodies of messages among the bytes that kernels are given, and the layout of each."""
+
+    begin: Array
+    """int64: where each begins."""
+    end: Array
+    """int64: where each ends, behind its last byte."""
+    program: Array
+    """int32: the id of its layout, a row of `Layouts.programs`; -1 none."""
+    status: Array
+    """int8: whether it fits, OK to NO_PROGRAM of `opcodes`."""
+
+
+class Layouts(NamedTuple):
+    """The programs of layouts (`opcodes`)."""
+
+    programs: Array
+    """int64 [n, 4]: count address, fill address (-1: nothing was asked for), first counter, end of counters."""
+    rows: Array
+    """int64: the rows of all programs, STRIDE each; an address counts rows."""
+    tags: Array
+    """int64: known tags, TAG_STRIDE each."""
+
+
+BODIES = fields(Bodies, "i8[:] i8[:] i4[:] i1[:]")
+LAYOUTS = fields(Layouts, "i8[:,:] i8[:] i8[:]")
+"""What kernels that take them declare."""
+
+
 class Skim(NamedTuple):
     """The arguments of `consumes`: the programs of every layout without columns, and room to work in (one per
     thread)."""
@@ -149,12 +178,13 @@ def _bring(s: Array, room: Array, apart: Array, o: Any, size: Any, stop: Any) ->
     return until if until < stop else np.int64(ALL)
 
 
-@kernel("const u1[:] i8[:] i8[:] i4[:] i8[:,:] i8[:] i8[:] i8[:] i8[:] i8[:] i1[:] i4[:] u1[:] i8[:,:] i8[:]")
+@kernel("const u1[:] BODIES LAYOUTS i8[:] i8[:] i8[:] i4[:] u1[:] i8[:,:] i8[:]")
 def count(
-    s: Array, begin: Array, end: Array, program: Array, programs: Array, rows: Array, tags: Array, counters: Array,
-    saved: Array, stack: Array, status: Array, seen: Array, room: Array, apart: Array, leftover: Array,
+    s: Array, bodies: Bodies, layouts: Layouts, counters: Array, saved: Array, stack: Array, seen: Array, room: Array,
+    apart: Array, leftover: Array,
 ) -> None:  # fmt: skip
-    """Check each frame's body s[begin:end] against its program; count rows and bytes of columns into `counters`.
+    """Check each of the `Bodies` in `s` against its program of the `Layouts`, which settles its status; count rows and
+    bytes of columns into `counters`. `saved` is room for as many.
 
     `apart` [n, 3], in rising order: of so many bytes from a place in `s` on the bytes lie somewhere else in it. Bytes
     that are looked at, here or for a column, are brought to their place, through `room`, which is `s` then. `seen`
@@ -163,6 +193,8 @@ def count(
     behind the last field. Where it is 0 before, the bytes that are left over there are counted into it, and the body
     fits. Below 0 the body must end with its last field, as others must.
     """
+    begin, end, program, status = bodies.begin, bodies.end, bodies.program, bodies.status
+    programs, rows, tags = layouts.programs, layouts.rows, layouts.tags
     for f in range(begin.size):
         if f + AHEAD < begin.size:
             fetch(s, begin[f + AHEAD])
@@ -392,15 +424,11 @@ def consumes(s: Array, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     skim.begin[0] = begin
     skim.end[0] = end
     skim.program[0] = program
-    count(
-        s, skim.begin, skim.end, skim.program, skim.programs, skim.rows, skim.tags, skim.counters, skim.saved,
-        skim.stack, skim.status, skim.seen, skim.room, skim.apart, skim.spare,
-    )  # fmt: skip
+    bodies = Bodies(skim.begin, skim.end, skim.program, skim.status)
+    layouts = Layouts(skim.programs, skim.rows, skim.tags)
+    count(s, bodies, layouts, skim.counters, skim.saved, skim.stack, skim.seen, skim.room, skim.apart, skim.spare)
     first = skim.status[0]
     while skim.status[0] != k.OK and skim.program[0] >= 0 and skim.alternative[skim.program[0]] >= 0:
         skim.program[0] = skim.alternative[skim.program[0]]
-        count(
-            s, skim.begin, skim.end, skim.program, skim.programs, skim.rows, skim.tags, skim.counters, skim.saved,
-            skim.stack, skim.status, skim.seen, skim.room, skim.apart, skim.spare,
-        )  # fmt: skip
+        count(s, bodies, layouts, skim.counters, skim.saved, skim.stack, skim.seen, skim.room, skim.apart, skim.spare)
     return k.OK if skim.status[0] == k.OK else first

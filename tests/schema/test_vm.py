@@ -10,9 +10,9 @@ import pytest
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kernels.kernel import kernel
 from kdissect.schema import opcodes as k
-from kdissect.schema.filling import fill
+from kdissect.schema.filling import ColumnMemory, fill
 from kdissect.schema.model import RESPONSE, Message
-from kdissect.schema.vm import SKIM, consumes, count  # noqa: F401  (SKIM is named in signatures)
+from kdissect.schema.vm import SKIM, Bodies, Layouts, consumes, count  # noqa: F401  (SKIM is named in signatures)
 from tests.schema.made import KEY, api, decode, field, laid, message, pack
 
 ZERO_UUID = "A" * 22
@@ -323,18 +323,17 @@ def test_an_address_outside_of_the_program_raises_instead_of_reading() -> None:
     data = np.zeros(4, np.uint8)
     for address in (1, 1 << 40):
         programs = np.array([[address, address, 0, 0]], np.int64)
+        layouts = Layouts(programs, np.zeros(k.STRIDE, np.int64), np.zeros(3, np.int64))
+        bodies = Bodies(one, one + 4, np.zeros(1, np.int32), np.zeros(1, np.int8))
+        stack = np.zeros(100, np.int64)
         with pytest.raises(IndexError):
             count(
-                data, one, one + 4, np.zeros(1, np.int32), programs, np.zeros(k.STRIDE, np.int64),
-                np.zeros(3, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(100, np.int64),
-                np.zeros(1, np.int8), np.zeros(4, np.int32), data, np.zeros((0, 3), np.int64), one[:0],
+                data, bodies, layouts, np.zeros(2, np.int64), np.zeros(2, np.int64), stack, np.zeros(4, np.int32), data,
+                np.zeros((0, 3), np.int64), one[:0],
             )  # fmt: skip
+        memory = ColumnMemory(data, data.view(np.int16), data.view(np.int32), one, np.zeros(2, np.uint8))
         with pytest.raises(IndexError):
-            fill(
-                data, one, one + 4, np.zeros(1, np.int32), programs, np.zeros(k.STRIDE, np.int64),
-                np.zeros(3, np.int64), one, np.zeros(3, np.int64), np.zeros(2, np.int64), np.zeros(100, np.int64),
-                np.zeros(1, np.int8), np.zeros(2, np.uint8), data, data.view(np.int16), data.view(np.int32), one,
-            )  # fmt: skip
+            fill(data, bodies, layouts, one, np.zeros(3, np.int64), np.zeros(2, np.int64), stack, memory)
 
 
 def test_a_column_outside_of_the_buffer_raises_instead_of_writing() -> None:
@@ -342,12 +341,15 @@ def test_a_column_outside_of_the_buffer_raises_instead_of_writing() -> None:
     data = np.zeros(8, np.uint8)
     rows = np.zeros(2 * k.STRIDE, np.int64)
     rows[0], rows[k.STRIDE], rows[k.STRIDE + 2] = k.F_INT32, k.F_STOP, -1
+    layouts = Layouts(np.zeros((1, 4), np.int64), rows, np.zeros(3, np.int64))
+    bodies = Bodies(one, one + 4, np.zeros(1, np.int32), np.zeros(1, np.int8))
+    views = data.view(np.int16), data.view(np.int32), data.view(np.int64)
+    memory = ColumnMemory(data, *views, np.zeros(2, np.uint8))
     for base in (2, 1 << 50):
         with pytest.raises(IndexError):
             fill(
-                data, one, one + 4, np.zeros(1, np.int32), np.zeros((1, 4), np.int64), rows, np.zeros(3, np.int64),
-                one, np.array([base, -1, 0]), np.zeros(2, np.int64), np.zeros(100, np.int64), np.zeros(1, np.int8),
-                np.zeros(2, np.uint8), data, data.view(np.int16), data.view(np.int32), data.view(np.int64),
+                data, bodies, layouts, one, np.array([base, -1, 0]), np.zeros(2, np.int64), np.zeros(100, np.int64),
+                memory,
             )  # fmt: skip
 
 

@@ -37,6 +37,8 @@ from kdissect.analysis.holds.hold_kernels import (
     H_WIDTH,
     HOLDS,
     LATEST,
+    HoldEvents,
+    HoldTables,
     classify,
     events,
     keep,
@@ -169,12 +171,11 @@ class HoldTracker:
             when = np.concatenate([windows[:, 0] * 8, sighted[:, 0] * 8 + 1, when])
             codes = np.concatenate([np.arange(len(windows)) * 8, np.arange(len(sighted)) * 8 + 1, codes])
         order = codes[np.argsort(when, kind="stable")]
+        happening = HoldEvents(order, fetches, firsts, rows, sighted, windows)
         at = 0
         while at < len(order):
-            at = run(
-                order, fetches, firsts, rows, sighted, windows, sure, until, self.known, self.windows, self.counts,
-                MAX_KNOWN, MAX_THROTTLED, at,
-            )  # fmt: skip
+            tables = HoldTables(self.known, self.windows, self.counts, MAX_KNOWN, MAX_THROTTLED)
+            at = run(happening, tables, sure, until, at)
             if at < len(order):
                 kind, i = int(order[at]) & 7, int(order[at]) >> 3
                 self._reserve(int(firsts[i + 1] - firsts[i]) if kind == 2 else 1)

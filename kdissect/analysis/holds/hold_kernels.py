@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -9,6 +11,8 @@ from kdissect.analysis.sessions.session_pools import hashed
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, Scalar
 from kdissect.arrays.codes import NULL
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.signature import fields
+from kdissect.kernels.structs import Int
 from kdissect.tables import fetch_rows as h
 from kdissect.tables.fetch_rows import FetchRow, fetch_at, partition_at
 
@@ -31,6 +35,44 @@ Int8s = npt.NDArray[np.int8]
 
 # A partition's row: broker, topic, partition, high watermark, last stable offset.
 H_WIDTH = 5
+
+
+class HoldEvents(NamedTuple):
+    """What happens, in order of time, and the rows that it is told of."""
+
+    order: Int64s
+    """Events as `events` makes them: index * 8 + kind, 0 a throttle window, 1 a sighting."""
+    fetches: Int64s
+    """Rows of `fetch_rows.FetchRow`."""
+    firsts: Int64s
+    """[fetches + 1]: where the partitions of each begin in `rows`."""
+    rows: Int64s
+    """Rows of `fetch_rows.PartitionRow`."""
+    sighted: Int64s
+    """[n, 6]: instant in us, broker, topic, partition, high watermark, last stable offset (-1: not told)."""
+    windows: Int64s
+    """[n, 4]: instant in us, connection, end of its throttle window in us, and the earliest instant in us at which a
+    broker that muted the connection answers its next request."""
+
+
+class HoldTables(NamedTuple):
+    """What earlier events told. Hash tables of 2**n rows; -1 in a row's first column: free."""
+
+    watermarks: Int64s
+    """[n, H_WIDTH]: partitions of brokers; an offset of -1: not told yet."""
+    muted: Int64s
+    """[n, 3]: connections with their throttle windows, as the last two columns of `HoldEvents.windows`."""
+    counts: Int64s
+    """[2]: rows in use of either table."""
+    most_watermarks: Int
+    """Rows above which all of `watermarks` are forgotten."""
+    most_muted: Int
+    """Rows above which all of `muted` are forgotten."""
+
+
+HOLD_EVENTS = fields(HoldEvents, "const i8[:] const i8[:,:] const i8[:] const i8[:,:] i8[:,:] i8[:,:]")
+HOLD_TABLES = fields(HoldTables, "i8[:,:] i8[:,:] i8[:] i8 i8")
+"""What kernels that take them declare."""
 
 
 @part
@@ -59,15 +101,15 @@ def refill(old: Int64s, new: Int64s, key: Scalar) -> None:
 
 @part
 def note_watermark(
-    watermarks: Int64s, counts: Int64s, most: Scalar, broker: Scalar, topic: Scalar, partition: Scalar, high: Scalar,
-    stable: Scalar,
-) -> None:  # fmt: skip
+    tables: HoldTables, broker: Scalar, topic: Scalar, partition: Scalar, high: Scalar, stable: Scalar
+) -> None:
     """A broker tells a partition's high watermark and last stable offset (-1: not told)."""
+    watermarks, counts = tables.watermarks, tables.counts
     if broker < 0 or topic < 0:
         return
     at = place_of(watermarks, 3, broker, topic, partition)
     if watermarks[at, 0] == -1:
-        if counts[0] >= most:
+        if counts[0] >= tables.most_watermarks:
             watermarks[:, 0] = -1
             counts[0] = 0
             at = place_of(watermarks, 3, broker, topic, partition)
@@ -85,19 +127,29 @@ def note_watermark(
         watermarks[at, 4] = stable
 
 
-@kernel(
-    "const i8[:] const i8[:,:] const i8[:] const i8[:,:] i8[:,:] i8[:,:] i8[:] i8[:] i8[:,:] i8[:,:] i8[:] i8 i8 i8 "
-    "-> i8"
-)
-def run(
-    order: Int64s, fetches: Int64s, firsts: Int64s, rows: Int64s, sighted: Int64s, windows: Int64s, sure: Int64s,
-    until: Int64s, watermarks: Int64s, muted: Int64s, counts: Int64s, most_known: Scalar, most_muted: Scalar,
-    begin: Scalar,
-) -> Scalar:  # fmt: skip
-    """Events as `events` makes them, from place `begin` on; `fetches` and `rows` as `kdissect.tables.fetch_rows` says.
-    A partition that the request leaves unnamed has the offset of its session. Out: per fetch
-    the bytes that were there for sure, and the end of the throttle window that it came into. Returns where it stopped
-    for want of room in a table."""
+@part
+def note_window(tables: HoldTables, windows: Int64s, i: Scalar) -> None:
+    """An answer announces the i-th throttle window of its connection, which replaces an earlier one."""
+    muted, counts = tables.muted, tables.counts
+    at = place_of(muted, 1, windows[i, 1], 0, 0)
+    if muted[at, 0] == -1:
+        if counts[1] >= tables.most_muted:
+            muted[:, 0] = -1
+            counts[1] = 0
+            at = place_of(muted, 1, windows[i, 1], 0, 0)
+        counts[1] += 1
+        muted[at, 0] = windows[i, 1]
+    muted[at, 1], muted[at, 2] = windows[i, 2], windows[i, 3]
+
+
+@kernel("HOLD_EVENTS HOLD_TABLES i8[:] i8[:] i8 -> i8")
+def run(happened: HoldEvents, tables: HoldTables, sure: Int64s, until: Int64s, begin: Scalar) -> Scalar:
+    """Work on events from place `begin` on. A partition that the request leaves unnamed has the offset of its session.
+    Out: per fetch the bytes that were there for sure (`sure`), and the end of the throttle window that it came into, in
+    us (`until`). Returns where it stopped for want of room in a table."""
+    order, fetches, firsts, rows = happened.order, happened.fetches, happened.firsts, happened.rows
+    sighted, windows = happened.sighted, happened.windows
+    watermarks, muted, counts = tables.watermarks, tables.muted, tables.counts
     for at_event in range(begin, len(order)):
         kind, i = order[at_event] & 7, order[at_event] >> 3
         new = 0
@@ -105,37 +157,19 @@ def run(
             new = 1
         elif kind == 2:
             new = firsts[i + 1] - firsts[i]
-        if 2 * (min(counts[0] + new, most_known) + 1) > len(watermarks) or 2 * (counts[1] + 2) > len(muted):
+        need = min(counts[0] + new, tables.most_watermarks) + 1
+        if 2 * need > len(watermarks) or 2 * (counts[1] + 2) > len(muted):
             return at_event
         if kind == 0:
-            at = place_of(muted, 1, windows[i, 1], 0, 0)
-            if muted[at, 0] == -1:
-                if counts[1] >= most_muted:
-                    muted[:, 0] = -1
-                    counts[1] = 0
-                    at = place_of(muted, 1, windows[i, 1], 0, 0)
-                counts[1] += 1
-                muted[at, 0] = windows[i, 1]
-            muted[at, 1], muted[at, 2] = windows[i, 2], windows[i, 3]
+            note_window(tables, windows, i)
         elif kind == 1:
-            note_watermark(
-                watermarks,
-                counts,
-                most_known,
-                sighted[i, 1],
-                sighted[i, 2],
-                sighted[i, 3],
-                sighted[i, 4],
-                sighted[i, 5],
-            )
+            note_watermark(tables, sighted[i, 1], sighted[i, 2], sighted[i, 3], sighted[i, 4], sighted[i, 5])
         elif kind == 2:
             for q in range(firsts[i], firsts[i + 1]):
                 given = partition_at(rows, q)
                 if given.flags & h.GIVEN:
                     broker = fetch_at(fetches, i).broker
-                    note_watermark(
-                        watermarks, counts, most_known, broker, given.log, given.partition, given.high, given.stable
-                    )
+                    note_watermark(tables, broker, given.log, given.partition, given.high, given.stable)
         elif kind == 4:
             if counts[1] > 0:
                 fetch = fetch_at(fetches, i)

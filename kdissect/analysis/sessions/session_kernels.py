@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.session_epochs import compare, named_bytes, next_epoch
-from kdissect.analysis.sessions.session_layout import use_at
+from kdissect.analysis.sessions.session_layout import POOLS, use_at  # noqa: F401  (POOLS is named in signatures)
 from kdissect.analysis.sessions.session_pools import (
-    Int32s,
     add_partition,
     end_session,
     find_partition,
@@ -25,31 +26,45 @@ from kdissect.analysis.sessions.session_pools import (
 )
 from kdissect.arrays.arrow import NULL_TIME, Int64s, Scalar
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.signature import fields
 from kdissect.tables import fetch_rows as h
 from kdissect.tables.fetch_rows import FetchRow, fetch_at, partition_at
 
 TRANSITIONS = r.TRANSITIONS
 
 
+class TopicNames(NamedTuple):
+    """What is known of topics, by their codes."""
+
+    name_of: Int64s
+    """Code of its name, -1 unknown."""
+    name_bytes: Int64s
+    """Bytes of the name in a request; 0 for ids."""
+
+
+TOPIC_NAMES = fields(TopicNames, "i8[:] i8[:]")
+"""What kernels that take it declare."""
+
+
 @part
 def open_session(
-    S: Int64s, P: Int32s, V: Int64s, T: Int32s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, M: Int64s,
-    broker: Scalar, number: Scalar, when: Scalar, epoch: Scalar, name_bytes: Int64s,
-) -> Scalar:  # fmt: skip
+    state: c.Pools, broker: Scalar, number: Scalar, when: Scalar, epoch: Scalar, name_bytes: Int64s
+) -> Scalar:
     """A new session; that of the same id, should there be one, must have been evicted. Its row."""
+    S, SH, M = state.S, state.SH, state.M
     same = find_session(S, SH, broker, number)
     if same >= 0:
-        end_session(S, P, T, SH, PH, TH, D, M, same, r.ENDED_EVICTED, when, name_bytes)
+        end_session(state, same, r.ENDED_EVICTED, when, name_bytes)
     if M[c.M_LIVE_S] >= M[c.M_MAX_S]:
         M[c.M_DROPPED_SESSIONS] += 1
-        end_session(S, P, T, SH, PH, TH, D, M, M[c.M_OLDEST], r.STILL_OPEN, NULL_TIME, name_bytes)
+        end_session(state, M[c.M_OLDEST], r.STILL_OPEN, NULL_TIME, name_bytes)
     at = M[c.M_FREE_S]
     M[c.M_FREE_S] = S[at, c.S_NEXT]
     M[c.M_LEFT_S] -= 1
     M[c.M_LIVE_S] += 1
     S[at, :] = 0
     S[at, c.S_BROKER], S[at, c.S_ID] = broker, number
-    S[at, c.S_INCARNATION] = incarnations(D, broker, number) + 1
+    S[at, c.S_INCARNATION] = incarnations(state.D, broker, number) + 1
     S[at, c.S_SERIAL] = M[c.M_SERIAL]
     M[c.M_SERIAL] += 1
     S[at, c.S_OPENED], S[at, c.S_USED], S[at, c.S_CLOSED] = when, when, NULL_TIME
@@ -64,17 +79,16 @@ def open_session(
 
 
 @part
-def make_room(
-    S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, keep: Scalar, need: Scalar, name_bytes: Int64s
-) -> Scalar:
+def make_room(state: c.Pools, keep: Scalar, need: Scalar, name_bytes: Int64s) -> Scalar:
     """See to it that `need` partitions may enter; sets unused for longest are given up, never that of `keep`."""
+    S, M = state.S, state.M
     if M[c.M_LIVE_P] + need <= M[c.M_MAX_P]:
         return True
     goal = max(M[c.M_MAX_P] * 3 // 4 - need, 0)
     at = M[c.M_OLDEST]
     while at >= 0 and M[c.M_LIVE_P] > goal:
         if at != keep and S[at, c.S_SIZE] > 0:
-            release_set(S, P, T, PH, TH, M, at, name_bytes)
+            release_set(state, at, name_bytes)
             S[at, c.S_UNKNOWN] = 1
             M[c.M_DROPPED_SETS] += 1
         at = S[at, c.S_NEWER]
@@ -82,10 +96,9 @@ def make_room(
 
 
 @part
-def note_forgotten(
-    Q: Int64s, begin: Scalar, end: Scalar, session: Scalar, P: Int32s, PH: Int32s, X: Int64s, name_of: Int64s
-) -> Scalar:
+def note_forgotten(state: c.Pools, Q: Int64s, begin: Scalar, end: Scalar, session: Scalar, name_of: Int64s) -> Scalar:
     """Put the session's forgotten partitions of a request into the scratch table by name; its size, 0 when none."""
+    P, PH, X = state.P, state.PH, state.X
     count = 0
     for q in range(begin, end):
         item = partition_at(Q, q)
@@ -124,13 +137,15 @@ def was_forgotten(X: Int64s, size: Scalar, name: Scalar, partition: Scalar, topi
 
 @part
 def update_set(
-    S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, X: Int64s, M: Int64s, Q: Int64s, begin: Scalar,
-    end: Scalar, session: Scalar, epoch: Scalar, row: FetchRow, name_of: Int64s, name_bytes: Int64s, out: c.SessionUse,
+    state: c.Pools, Q: Int64s, begin: Scalar, end: Scalar, session: Scalar, epoch: Scalar, row: FetchRow,
+    names: TopicNames, out: c.SessionUse,
 ) -> None:  # fmt: skip
     """What an accepted request does to the set, and what it leaves unnamed: added, altered and replaced of `out`.
 
     `row.implied` is what remains unnamed after the request; the caller says when that is no answer.
     """
+    S, P, V, T, PH, M = state.S, state.P, state.V, state.T, state.PH, state.M
+    name_of, name_bytes = names.name_of, names.name_bytes
     known = S[session, c.S_UNKNOWN] == 0
     M[c.M_STAMP] = (M[c.M_STAMP] + 1) & 0x7FFFFFFF
     stamp = M[c.M_STAMP]
@@ -143,12 +158,12 @@ def update_set(
         for q in range(begin, end):
             asked += partition_at(Q, q).flags & h.ASKED
         if asked:
-            room = make_room(S, P, T, PH, TH, M, session, asked, name_bytes)
+            room = make_room(state, session, asked, name_bytes)
             if not room:
                 S[session, c.S_UNKNOWN] = 1
                 known = False
             if epoch > 0:
-                scratch = note_forgotten(Q, begin, end, session, P, PH, X, name_of)
+                scratch = note_forgotten(state, Q, begin, end, session, name_of)
     for q in range(begin, end):
         item = partition_at(Q, q)
         if not item.flags & h.ASKED:
@@ -159,10 +174,10 @@ def update_set(
             if not room:
                 continue
             from_epoch = epoch if known else -1
-            at = add_partition(S, P, V, T, PH, TH, M, session, topic, partition, from_epoch, name_bytes[topic])
+            at = add_partition(state, session, topic, partition, from_epoch, name_bytes[topic])
             if not known:
                 V[at, c.V_HIGH], V[at, c.V_START] = c.NOT_KNOWN, c.NOT_KNOWN
-            if was_forgotten(X, scratch, name_of[topic], partition, topic):
+            if was_forgotten(state.X, scratch, name_of[topic], partition, topic):
                 replaced += 1
             else:
                 added += 1
@@ -191,7 +206,7 @@ def update_set(
         if at >= 0:
             if P[at, c.P_STAMP] == stamp:
                 distinct -= 1
-            remove_partition(S, P, T, PH, TH, M, at, epoch, name_bytes[item.topic])
+            remove_partition(state, at, epoch, name_bytes[item.topic])
             removed += 1
         elif not known:
             removed += 1
@@ -210,10 +225,10 @@ def update_set(
 
 @part
 def read_answer(
-    S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, Q: Int64s, begin: Scalar,
-    end: Scalar, session: Scalar, full: Scalar, name_bytes: Int64s,
-) -> Scalar:  # fmt: skip
+    state: c.Pools, Q: Int64s, begin: Scalar, end: Scalar, session: Scalar, full: Scalar, name_bytes: Int64s
+) -> Scalar:
     """What an answer returns and, when it is not a full one, why; it is remembered as sent. How many it returned."""
+    S, P, V, PH, M = state.S, state.P, state.V, state.PH, state.M
     returned = 0
     for q in range(begin, end):
         item = partition_at(Q, q)
@@ -223,7 +238,7 @@ def read_answer(
         topic, partition = item.topic, item.partition
         at = find_partition(P, PH, session, topic, partition)
         if at < 0 and S[session, c.S_UNKNOWN] and M[c.M_LIVE_P] < M[c.M_MAX_P]:
-            at = add_partition(S, P, V, T, PH, TH, M, session, topic, partition, -1, name_bytes[topic])
+            at = add_partition(state, session, topic, partition, -1, name_bytes[topic])
             V[at, c.V_HIGH], V[at, c.V_START] = c.NOT_KNOWN, c.NOT_KNOWN
         high, start = np.int64(c.NOT_KNOWN), np.int64(c.NOT_KNOWN)
         if at >= 0:
@@ -278,33 +293,30 @@ def count_request(S: Int64s, N: Int64s, M: Int64s, at: Scalar, row: FetchRow) ->
     note_member(S, N, M, at, c.S_CONNECTIONS, row.connection)
 
 
-@kernel(
-    "i8[:] i8[:,:] i8[:] i8[:,:] i8[:,:] i8[:,:] i4[:,:] i8[:,:] i4[:,:] i8[:,:] i4[:] i4[:] "
-    "i4[:] i8[:,:] i8[:,:] i8[:] i8[:] i8[:] b1"
-)
+@kernel("i8[:] i8[:,:] i8[:] i8[:,:] i8[:,:] POOLS TOPIC_NAMES b1")
 def run(
-    events: Int64s, R: Int64s, firsts: Int64s, Q: Int64s, uses: Int64s, S: Int64s,
-    P: Int32s, V: Int64s, T: Int32s, N: Int64s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, X: Int64s, M: Int64s,
-    name_of: Int64s, name_bytes: Int64s, partitions_known: Scalar,
+    events: Int64s, R: Int64s, firsts: Int64s, Q: Int64s, uses: Int64s, state: c.Pools, names: TopicNames,
+    partitions_known: Scalar,
 ) -> None:  # fmt: skip
     """Uses (2 * row) and creations (2 * row + 1) in order. Partitions of row i are Q[firsts[i]:firsts[i + 1]].
 
     Outputs: `uses` and `implied` of each row; of each partition its reason in an answer and the session's offset.
     """
+    S, SH, M, N, name_bytes = state.S, state.SH, state.M, state.N, names.name_bytes
     for event in events:
         i = event >> 1
         row, out = fetch_at(R, i), use_at(uses, i)
         broker, outcome = row.broker, row.outcome
         begin, end = firsts[i], firsts[i + 1]
         if event & 1:
-            at = open_session(S, P, V, T, SH, PH, TH, D, M, broker, row.given_session, row.answered, 0, name_bytes)
+            at = open_session(state, broker, row.given_session, row.answered, 0, name_bytes)
             if not partitions_known:
                 S[at, c.S_UNKNOWN] = 1
             if out.serial >= 0:
                 S[at, c.S_OLD_ID], S[at, c.S_OLD_INCARNATION] = out.id, out.incarnation
-            update_set(S, P, V, T, PH, TH, X, M, Q, begin, end, at, 0, row, name_of, name_bytes, out)
+            update_set(state, Q, begin, end, at, 0, row, names, out)
             row.implied = 0
-            read_answer(S, P, V, T, PH, TH, M, Q, begin, end, at, True, name_bytes)
+            read_answer(state, Q, begin, end, at, True, name_bytes)
             count_request(S, N, M, at, row)
             identify(S, at, out)
             continue
@@ -322,7 +334,7 @@ def run(
                     if action != r.ASSUME:
                         out.added, out.altered, out.replaced = 0, 0, 0
                     continue
-                at = open_session(S, P, V, T, SH, PH, TH, D, M, broker, row.session, row.used, epoch, name_bytes)
+                at = open_session(state, broker, row.session, row.used, epoch, name_bytes)
                 S[at, c.S_UNKNOWN], S[at, c.S_CENSORED] = 1, 1
             else:
                 status = compare(epoch, S[at, c.S_EXPECTED], S[at, c.S_LAST], S[at, c.S_WRAPS])
@@ -342,12 +354,12 @@ def run(
                 S[at, c.S_EXPECTED] = next_epoch(epoch)
                 if status != r.UNKNOWN_START:
                     touch(S, M, at, row.used)
-                update_set(S, P, V, T, PH, TH, X, M, Q, begin, end, at, epoch, row, name_of, name_bytes, out)
+                update_set(state, Q, begin, end, at, epoch, row, names, out)
             if accepted:
                 S[at, c.S_LAST] = epoch
                 if outcome == r.CONTINUED:
                     held = S[at, c.S_SIZE]
-                    returned = read_answer(S, P, V, T, PH, TH, M, Q, begin, end, at, False, name_bytes)
+                    returned = read_answer(state, Q, begin, end, at, False, name_bytes)
                     if not S[at, c.S_UNKNOWN]:
                         S[at, c.S_HELD] += held
                         S[at, c.S_RETURNED] += returned
@@ -356,7 +368,7 @@ def run(
                     row.implied = -1
                 if action == r.ACCEPT_EMPTY:
                     row.implied = 0
-                    end_session(S, P, T, SH, PH, TH, D, M, at, r.ENDED_EMPTY, row.used, name_bytes)
+                    end_session(state, at, r.ENDED_EMPTY, row.used, name_bytes)
                 continue
             row.implied = -1
             if action == r.ASSUME:
@@ -364,20 +376,19 @@ def run(
                 continue
             out.added, out.altered, out.replaced = 0, 0, 0
             if action == r.END_EVICTED:
-                end_session(S, P, T, SH, PH, TH, D, M, at, r.ENDED_EVICTED, row.used, name_bytes)
+                end_session(state, at, r.ENDED_EVICTED, row.used, name_bytes)
             elif due and outcome == r.EPOCH_ERROR:
                 S[at, c.S_UNKNOWN] = 1
         elif at >= 0 and action != r.NOTHING:
             count_request(S, N, M, at, row)
             identify(S, at, out)
             reason = r.ENDED_REPLACED if action == r.END_REPLACED else r.ENDED_CLOSED
-            end_session(S, P, T, SH, PH, TH, D, M, at, reason, row.used, name_bytes)
+            end_session(state, at, reason, row.used, name_bytes)
 
 
-@kernel("i8[:,:] i4[:,:] i4[:,:] i4[:] i4[:] i4[:] i8[:,:] i8[:] i8[:]")
-def end_all(
-    S: Int64s, P: Int32s, T: Int32s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, M: Int64s, name_bytes: Int64s
-) -> None:
+@kernel("POOLS i8[:]")
+def end_all(state: c.Pools, name_bytes: Int64s) -> None:
     """The capture has ended: what lives is open."""
+    M = state.M
     while M[c.M_OLDEST] >= 0:
-        end_session(S, P, T, SH, PH, TH, D, M, M[c.M_OLDEST], r.STILL_OPEN, NULL_TIME, name_bytes)
+        end_session(state, M[c.M_OLDEST], r.STILL_OPEN, NULL_TIME, name_bytes)

@@ -7,13 +7,14 @@ sees to it that what a call can need at most is free.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kdissect.analysis.sessions import session_rules as rules
 from kdissect.arrays.arrow import Int64s
+from kdissect.kernels.signature import fields
 from kdissect.kernels.structs import Records, rows_of, struct, view, width
 
 Int32s = npt.NDArray[np.int32]
@@ -100,6 +101,37 @@ FIRST_ROWS = 256
 """Rows of a new pool, and of hash tables; it doubles when full."""
 
 
+class Pools(NamedTuple):
+    """The pools, hash tables and counts of a `State`, as kernels take them."""
+
+    S: Int64s
+    """[n, S_WIDTH]: sessions."""
+    P: Int32s
+    """[n, P_WIDTH]: partitions of sessions."""
+    V: Int64s
+    """[n, V_WIDTH]: what was asked for and sent last of the partitions of P."""
+    T: Int32s
+    """[n, T_WIDTH]: topics of sessions."""
+    N: Int64s
+    """[n, N_WIDTH]: members of lists of clients and connections."""
+    SH: Int32s
+    """Rows of S by broker and id: the first of each bucket, -1 none."""
+    PH: Int32s
+    """Rows of P by session, topic and partition, likewise."""
+    TH: Int32s
+    """Rows of T by session and topic, likewise."""
+    D: Int64s
+    """[n, 2]: ended sessions: packed (broker, id), -1 free, and incarnations so far; open addressing."""
+    X: Int64s
+    """[n, 3]: scratch, forgotten partitions of one request: name, -1 free, partition, topic; open addressing."""
+    M: Int64s
+    """[M_WIDTH]: counts, and first and last rows of lists."""
+
+
+POOLS = fields(Pools, "i8[:,:] i4[:,:] i8[:,:] i4[:,:] i8[:,:] i4[:] i4[:] i4[:] i8[:,:] i8[:,:] i8[:]")
+"""What kernels that take them declare."""
+
+
 class State:
     """Everything that the tracker carries from one call to the next, but for fetches held back."""
 
@@ -117,6 +149,11 @@ class State:
         self.X: Int64s = np.full((FIRST_ROWS, 3), -1, np.int64)
         """Scratch: forgotten partitions of one request by (name, partition); open addressing."""
         self.M: Int64s = _meta()
+
+    @property
+    def pools(self) -> Pools:
+        """All of it, valid until a pool or table grows."""
+        return Pools(self.S, self.P, self.V, self.T, self.N, self.SH, self.PH, self.TH, self.D, self.X, self.M)
 
     def reserve(self, sessions: int, partitions: int, names: int) -> None:
         """See to it that so many rows are free; hash tables stay at most as full as they are long."""

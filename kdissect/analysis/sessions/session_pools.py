@@ -198,8 +198,9 @@ def link_newest(S: Int64s, M: Int64s, at: Scalar) -> None:
 
 
 @part
-def topic_of(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, session: Scalar, topic: Scalar, name_bytes: Scalar) -> Scalar:
+def topic_of(state: c.Pools, session: Scalar, topic: Scalar, name_bytes: Scalar) -> Scalar:
     """The session's row for a topic, a new one when it has none."""
+    S, T, TH, M = state.S, state.T, state.TH, state.M
     bucket = hashed(session, topic, 2) & (len(TH) - 1)
     at = np.int64(TH[bucket])
     while at >= 0:
@@ -220,8 +221,9 @@ def topic_of(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, session: Scalar, topic
 
 
 @part
-def leave_topic(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, at: Scalar, name_bytes: Scalar) -> None:
+def leave_topic(state: c.Pools, at: Scalar, name_bytes: Scalar) -> None:
     """One partition less of a topic; its row goes with the last."""
+    S, T, TH, M = state.S, state.T, state.TH, state.M
     session, count = np.int64(T[at, c.T_SESSION]), np.int64(T[at, c.T_COUNT])
     T[at, c.T_COUNT] = count - 1
     S[session, c.S_COUNTS] += varint_bytes(count) - varint_bytes(count + 1)
@@ -239,15 +241,15 @@ def leave_topic(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, at: Scalar, name_by
 
 @part
 def add_partition(
-    S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s,
-    session: Scalar, topic: Scalar, partition: Scalar, epoch: Scalar, name_bytes: Scalar,
-) -> Scalar:  # fmt: skip
+    state: c.Pools, session: Scalar, topic: Scalar, partition: Scalar, epoch: Scalar, name_bytes: Scalar
+) -> Scalar:
     """A partition enters a session (epoch -1: when is not known). Its row."""
+    S, P, V, T, PH, M = state.S, state.P, state.V, state.T, state.PH, state.M
     newest = S[session, c.S_FIRST_PARTITION]
     if newest >= 0 and P[newest, c.P_TOPIC] == topic:  # partitions of a topic come together
         of_topic = np.int64(P[newest, c.P_OF_TOPIC])
     else:
-        of_topic = topic_of(S, T, TH, M, session, topic, name_bytes)
+        of_topic = topic_of(state, session, topic, name_bytes)
     count = np.int64(T[of_topic, c.T_COUNT])
     T[of_topic, c.T_COUNT] = count + 1
     S[session, c.S_COUNTS] += varint_bytes(count + 2) - varint_bytes(count + 1)
@@ -271,10 +273,9 @@ def add_partition(
 
 
 @part
-def remove_partition(
-    S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, at: Scalar, epoch: Scalar, name_bytes: Scalar
-) -> None:
+def remove_partition(state: c.Pools, at: Scalar, epoch: Scalar, name_bytes: Scalar) -> None:
     """A partition leaves its session by the request of that epoch (-1: with the session); its stay has ended."""
+    S, P, PH, M = state.S, state.P, state.PH, state.M
     session = np.int64(P[at, c.P_SESSION])
     bucket = hashed(session, P[at, c.P_TOPIC], P[at, c.P_PARTITION]) & (len(PH) - 1)
     unchain(P, PH, c.P_CHAIN, bucket, at)
@@ -285,7 +286,7 @@ def remove_partition(
         S[session, c.S_FIRST_PARTITION] = following
     if following >= 0:
         P[following, c.P_PREVIOUS] = before
-    leave_topic(S, T, TH, M, np.int64(P[at, c.P_OF_TOPIC]), name_bytes)
+    leave_topic(state, np.int64(P[at, c.P_OF_TOPIC]), name_bytes)
     S[session, c.S_SIZE] -= 1
     M[c.M_LIVE_P] -= 1
     P[at, c.P_TO], P[at, c.P_NEXT] = epoch, -1
@@ -297,27 +298,24 @@ def remove_partition(
 
 
 @part
-def release_set(
-    S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, session: Scalar, name_bytes: Int64s
-) -> None:
+def release_set(state: c.Pools, session: Scalar, name_bytes: Int64s) -> None:
     """All partitions leave a session."""
+    S, P = state.S, state.P
     at = S[session, c.S_FIRST_PARTITION]
     while at >= 0:
         following = np.int64(P[at, c.P_NEXT])
-        remove_partition(S, P, T, PH, TH, M, at, -1, name_bytes[P[at, c.P_TOPIC]])
+        remove_partition(state, at, -1, name_bytes[P[at, c.P_TOPIC]])
         at = following
 
 
 @part
-def end_session(
-    S: Int64s, P: Int32s, T: Int32s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, M: Int64s,
-    at: Scalar, reason: Scalar, when: Scalar, name_bytes: Int64s,
-) -> None:  # fmt: skip
+def end_session(state: c.Pools, at: Scalar, reason: Scalar, when: Scalar, name_bytes: Int64s) -> None:
     """A session is over: its row waits to be collected."""
-    release_set(S, P, T, PH, TH, M, at, name_bytes)
+    S, SH, M = state.S, state.SH, state.M
+    release_set(state, at, name_bytes)
     unchain(S, SH, c.S_CHAIN, hashed(S[at, c.S_BROKER], S[at, c.S_ID], 1) & (len(SH) - 1), at)
     unlink_session(S, M, at)
-    remember(D, M, S[at, c.S_BROKER], S[at, c.S_ID], S[at, c.S_INCARNATION])
+    remember(state.D, M, S[at, c.S_BROKER], S[at, c.S_ID], S[at, c.S_INCARNATION])
     S[at, c.S_END], S[at, c.S_CLOSED], S[at, c.S_NEXT] = reason, when, -1
     M[c.M_LIVE_S] -= 1
     if M[c.M_ENDED_S] < 0:

@@ -117,7 +117,7 @@ class SessionTracker:
         last = self._waiting or self._reading.read(pa.table({}), pa.table({}))
         found = self._work(last, NO_WATERMARK)
         s = self.state
-        kernels.end_all(s.S, s.P, s.T, s.SH, s.PH, s.TH, s.D, s.M, self.names.topics.name_bytes)
+        kernels.end_all(s.pools, self.names.topics.name_bytes)
         self._collect()
         sessions, stays = self._ended.tables()
         return Tracked(
@@ -181,10 +181,8 @@ class SessionTracker:
         partitions = int((w.firsts[rows + 1] - w.firsts[rows]).sum())
         s.reserve(len(events), 2 * partitions, 2 * len(events))
         self._rehash(len(events), partitions)
-        kernels.run(
-            events, w.rows, w.firsts, w.partitions, w.uses, s.S, s.P, s.V, s.T, s.N, s.SH, s.PH, s.TH, s.D, s.X, s.M,
-            topics.names, topics.name_bytes, self._partitions_known,
-        )  # fmt: skip
+        names = kernels.TopicNames(topics.names, topics.name_bytes)
+        kernels.run(events, w.rows, w.firsts, w.partitions, w.uses, s.pools, names, self._partitions_known)
         self._collect()
 
     def _rehash(self, events: int, partitions: int) -> None:

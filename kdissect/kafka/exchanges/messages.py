@@ -23,13 +23,13 @@ from kdissect.problems import UsageError
 from kdissect.schema import index
 from kdissect.schema import opcodes as k
 from kdissect.schema.columns import Shape, Used, place, record_batch, schema_of
-from kdissect.schema.filling import fill
+from kdissect.schema.filling import ColumnMemory, fill
 from kdissect.schema.fit import Programs
 from kdissect.schema.layout import Layout, Wanted
 from kdissect.schema.library import Library, brought_library, compile_library, fields_of, load_library
 from kdissect.schema.model import Api
 from kdissect.schema.program import Rows, compile_layout
-from kdissect.schema.vm import Skim, count, sort, tally
+from kdissect.schema.vm import Bodies, Layouts, Skim, count, sort, tally
 
 Ints = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
@@ -242,10 +242,10 @@ class Decoder:
         `first` is the frames' first row."""
         counters = np.zeros(state.counters, np.int64)
         stack = _stack()
-        count(
-            s, begin, end, program, state.programs, state.rows, state.tags, counters, counters.copy(), stack, status,
-            seen, s if len(apart) else WHOLE[0], apart, leftover,
-        )  # fmt: skip
+        layouts = Layouts(state.programs, state.rows, state.tags)
+        room = s if len(apart) else WHOLE[0]
+        bodies = Bodies(begin, end, program, status)
+        count(s, bodies, layouts, counters, counters.copy(), stack, seen, room, apart, leftover)
         if (leftover > 0).any():
             end = end.copy()
             end[: leftover.size] -= np.maximum(leftover, 0)
@@ -280,10 +280,9 @@ class Decoder:
         buffer = np.zeros((size + 63) & ~63, np.uint8)
         done = np.zeros(state.counters, np.int64)
         high = np.zeros(state.counters, np.uint8)
-        failed = fill(
-            s, begin, end, program, state.programs, state.rows, state.tags, state.constants, columns.ravel(), done,
-            stack, left, high, buffer, buffer.view(np.int16), buffer.view(np.int32), buffer.view(np.int64),
-        )  # fmt: skip
+        memory = ColumnMemory(buffer, buffer.view(np.int16), buffer.view(np.int32), buffer.view(np.int64), high)
+        bodies = Bodies(begin, end, program, left)
+        failed = fill(s, bodies, layouts, state.constants, columns.ravel(), done, stack, memory)
         done[0] = 0
         if failed or (not np.array_equal(done, counters) if left is status else bool((done > counters).any())):
             raise RuntimeError("count and fill disagree: a bug in kdissect's schema compiler, please report it")
@@ -357,10 +356,8 @@ class Decoder:
         status = np.zeros(begin.size, np.int8)
         seen = np.empty(4 * begin.size, np.int32)
         room = np.zeros(2, np.int64)
-        count(
-            s, begin, end, program, lib.programs, lib.rows, lib.tags, room, room.copy(), _stack(), status, seen, *WHOLE,
-            EXACT,
-        )  # fmt: skip
+        bodies, layouts = Bodies(begin, end, program, status), Layouts(lib.programs, lib.rows, lib.tags)
+        count(s, bodies, layouts, room, room.copy(), _stack(), seen, *WHOLE, EXACT)
         return status
 
     def _differ(self, s: Ints, begin: Ints, end: Ints, first: Ints, second: Ints) -> bool:
