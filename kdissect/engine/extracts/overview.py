@@ -13,6 +13,7 @@ from kdissect.analysis.findings import findings, limits
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
+from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.engine.settings import Settings
@@ -84,7 +85,7 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
     counted = {**wanted, "exchanges": list(FIRST_SCREEN_COUNTS.tables["exchanges"])}
     run = AnalysedRun(captures, _together(wanted, READS, BUDGET.tables, counted), settings)
     run.run.together = True
-    evidence = Evidence(EVIDENCE, settings.slow)
+    evidence, spare = Evidence(EVIDENCE, settings.slow), Spare(0.2)
     spending = Spending()
     traffic = TopicTraffic()
     still_read: dict[str, list[str]] = {}
@@ -106,6 +107,7 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
             traffic.add(sums)
         rows = {}
         evidence.take(part)
+        spare.give_back()
         still = counted if spending.full else _together(wanted, BUDGET.tables)
         if evidence.full and still_read != still:
             still_read = still
