@@ -13,8 +13,8 @@ from kdissect.analysis.findings import findings, limits
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
-from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
+from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.engine.settings import Settings
 from kdissect.summary import Summarizer, Summary
