@@ -1,9 +1,9 @@
 """What the captures of a job have in common, as `kdissect.engine.sights` finds it on one machine.
 
-Captures are matched in the steps of `kdissect.spark.stages.matching`, out of the index rows that decoding needs, too.
-So a file is read by the task that indexes it, wherever it is, and no task has all files of a set. Where captures share
-no flow, only what tells flows is shuffled. A capture by itself takes one task, and only where it has several
-interfaces.
+Captures are matched in the steps of `kdissect.spark.stages.matching.matching_steps`, out of the index rows that
+decoding needs, too. So a file is read by the task that indexes it, wherever it is, and no task has all files of a set.
+Where captures share no flow, only what tells flows is shuffled. A capture by itself takes one task, and only where it
+has several interfaces.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from kdissect.arrays.typed_values import loaded
 from kdissect.engine import common as engine_common
 from kdissect.engine.sights.one_file import APART_NS, MOST
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.stages import decoding, matching
-from kdissect.spark.stages.dealt_arrays import index_row
+from kdissect.spark.stages import decoding
 from kdissect.spark.stages.decoding import LEARNED, Learned
-from kdissect.spark.stages.matching import ViewCounts
+from kdissect.spark.stages.matching import matching_steps as matching
+from kdissect.spark.stages.matching.dealt_arrays import index_row
+from kdissect.spark.stages.matching.matching_steps import ViewCounts
 from kdissect.spark.stages.plan import INDEX, Plan, RowKind
 from kdissect.spark.workers import settled
 from kdissect.tables.brokers import Brokers

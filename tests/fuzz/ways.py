@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -127,7 +127,7 @@ def first_screen(path: Path, **options: Any) -> Summary:
     equally long any may be named."""
     with small_blocks():
         summary = kdissect.open(path, **options).summary()
-    return replace(summary, latencies=[line._replace(slowest=None) for line in summary.latencies])
+    return summary._replace(latencies=[line._replace(slowest=None) for line in summary.latencies])
 
 
 def healthy(folder: Path) -> list[Packet]:

@@ -16,7 +16,7 @@ from kdissect.engine.capture_tables import MADE
 from kdissect.spark.common_connections import BySpark
 from kdissect.spark.dataset import Dataset
 from kdissect.spark.source import remote_captures
-from kdissect.spark.stages import matching
+from kdissect.spark.stages.matching import matching_steps as matching
 from tests.other_cluster import write_other_cluster
 
 WARNED = "ignore:PySpark does not yet fully support pandas:FutureWarning"

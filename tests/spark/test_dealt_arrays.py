@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.analysis.both_ends import Removed
-from kdissect.spark.stages.dealt_arrays import split_rows
+from kdissect.spark.stages.matching.dealt_arrays import split_rows
 
 
 def test_each_target_has_its_rows_in_their_order() -> None:

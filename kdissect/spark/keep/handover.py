@@ -28,10 +28,10 @@ from kdissect.net.segment import FLOW, FLOW_COLUMNS
 from kdissect.spark.cells.segment_cells import pack, unpack
 from kdissect.spark.cells.table_cells import STAGED, Cell, cell, kept_note, read_cell, rows
 from kdissect.spark.stages import decoding
-from kdissect.spark.stages.dealt_arrays import deal_rows, targets_of
 from kdissect.spark.stages.decoding import LEARNED, Following, Learned
 from kdissect.spark.stages.indexing import Chunks
-from kdissect.spark.stages.matching import Looked, with_sights
+from kdissect.spark.stages.matching.dealt_arrays import deal_rows, targets_of
+from kdissect.spark.stages.matching.matching_steps import Looked, with_sights
 from kdissect.spark.stages.partition_capture import rows_of_index, select_rows
 from kdissect.spark.stages.plan import INDEX, Plan, RowKind
 from kdissect.tables.identity import ID_BYTES, connection_ids

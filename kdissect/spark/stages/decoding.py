@@ -31,7 +31,7 @@ from kdissect.spark.cells.table_cells import Cell, Stash, cell, kept_note, rows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
 from kdissect.spark.stages.indexing import FILE
 from kdissect.spark.stages.lots import FEW, Lots
-from kdissect.spark.stages.matching import with_sights
+from kdissect.spark.stages.matching.matching_steps import with_sights
 from kdissect.spark.stages.owners import OWNERS, Owned, owned
 from kdissect.spark.stages.partition_capture import Gathered, IndexRow, readings, rows_of_index
 from kdissect.spark.stages.plan import Plan

@@ -33,8 +33,8 @@ from kdissect.net import segment as sg
 from kdissect.net.scanner import Tally
 from kdissect.problems import CaptureError, CaptureNotFound
 from kdissect.spark.cells.segment_cells import pack, turned
-from kdissect.spark.stages.dealt_arrays import deal_rows, take_rows, targets_of
-from kdissect.spark.stages.matching import Looked, Viewed
+from kdissect.spark.stages.matching.dealt_arrays import deal_rows, take_rows, targets_of
+from kdissect.spark.stages.matching.matching_steps import Looked, Viewed
 from kdissect.spark.stages.plan import INDEX, Plan, RowKind, Source
 from kdissect.spark.stages.skimming import Skimmed
 

@@ -40,7 +40,7 @@ class RowKind(IntEnum):
     KEYS = 2
     """TLS keys that stand in a file."""
     LOOKS = 3
-    """What tells a file's flows to other captures. All that follows: `kdissect.spark.stages.matching`."""
+    """What tells a file's flows to other captures. All that follows: `spark.stages.matching.matching_steps`."""
     SHARED = 4
     MET = 5
     ENDS = 6

@@ -19,7 +19,7 @@ from kdissect.spark.cells.table_cells import read_cell
 from kdissect.spark.stages.decoding import THERE, UNITS, Learned, with_groups, with_problems
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.indexing import FILE, FileFacts
-from kdissect.spark.stages.matching import sights_of
+from kdissect.spark.stages.matching.matching_steps import sights_of
 from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import Plan
 from kdissect.tables.brokers import Brokers

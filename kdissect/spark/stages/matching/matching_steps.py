@@ -54,7 +54,7 @@ from kdissect.engine.sights.one_file import flow_hashes, name_of
 from kdissect.engine.sights.survey import Onlooker, text_hashes, undecoded
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.spark.stages.dealt_arrays import (
+from kdissect.spark.stages.matching.dealt_arrays import (
     deal_rows,
     index_row,
     join_rows,
