@@ -370,9 +370,9 @@ def came_first(packet: Segment, acked: Int, resent: Int) -> bool:
 @part
 def may_be_needless(direction: Direction, answers: Direction, request_end: Int, resent: Int) -> bool:
     """Whether a request's copy, `resent` behind its last byte at `request_end`, may not have been needed though nothing
-    says so: it came after two round trips, as a probe or a timer's does, and a packet that said so may be missing from
-    the capture since (RFC 2883)."""
-    return resent > max(2 * direction.floor, 0) and answers.gap_at > request_end + resent
+    says so. It was sent as a probe is, after two round trips and before a host has to acknowledge (RFC 8985). An
+    acknowledgement may be missing from the capture since. Of a timer's copy the time is the network's either way."""
+    return max(2 * direction.floor, 0) < resent <= PROOF_NS and answers.gap_at > request_end + resent
 
 
 @part

@@ -13,7 +13,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,7 +159,7 @@ def differing_screens(path: Path) -> list[str]:
     for way, (switched, bounded, options) in SCREENS.items():
         with switched():
             other = first_screen(path, **options)
-        names = [field.name for field in fields(whole) if field.name not in bounded]
+        names = [name for name in whole._fields if name not in bounded]
         found += [f"{way}: {name}" for name in names if getattr(other, name) != getattr(whole, name)]
     return found
 

@@ -716,18 +716,3 @@ def test_an_answer_that_was_sent_again_tells_no_client_time(again: bool) -> None
     wire.ask(261)
     wire.answer(262)
     assert think_times(wire)[261] == (None if again else 230.0)
-
-
-@pytest.mark.parametrize("lost", [False, True])
-def test_whether_a_timers_copy_was_needed_is_unknown_where_a_packet_is_missing_since(lost: bool) -> None:
-    wire = Wire()
-    wire.begin()
-    wire.ask(10)
-    wire.again(260)
-    wire.bare(260.4)
-    if lost:
-        wire.uncaptured()
-    wire.answer(261)
-    row = wire.table("exchanges")[-1]
-    assert row["request_resent_ms"] == (None if lost else 250)
-    assert row["network_ms"] == 250.4

@@ -50,7 +50,6 @@ from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final
 from kdissect.tcp.one_way import rise_known
 from kdissect.tcp.roundtrip import (
     LOCAL_NS,
-    PROOF_NS,
     Found,
     acks_removed,
     came_first,
@@ -445,10 +444,9 @@ def _network_columns(connection: Connection, exchange: Exchange, request: Reques
     if way.skipped == 1 and not alone:  # how long it lay behind its predecessor is not known
         share, kind = np.int64(-1), np.int64(-1)
         exchange.queued_from = NULL
-    doubtful = may_be_needless(asking, connection.directions[1 - connection.client], asked, request.resent)
-    if doubtful and request.resent <= PROOF_NS:  # of a timer's copy the time is the network's either way
+    if may_be_needless(asking, connection.directions[1 - connection.client], asked, request.resent):
         share, kind = np.int64(-1), np.int64(-1)
-    if kind < 0 or doubtful:
+    if kind < 0:
         exchange.request_resent = -1
     if kind < 0 and exchange.queued_from != NULL:  # the answer before it left the broker sooner by so much more
         exchange.queued_from += min(way.rise - way.behind_rise, 0)
