@@ -291,7 +291,7 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
 
 @part
 def _note_slower(direction: Direction, above: Int, bare: bool, time: Int) -> None:
-    """A sample that is so much (ns) above the floor, which is known by now, agrees with it or doubts it."""
+    """Notes whether a sample, which is so much (ns) above the floor if there is one, agrees with it."""
     if direction.floor < 0:
         return
     if above <= LOCAL_NS:
@@ -303,8 +303,10 @@ def _note_slower(direction: Direction, above: Int, bare: bool, time: Int) -> Non
 
 @part
 def floor_doubted(direction: Direction, answers: Direction) -> bool:
-    """Whether acknowledgements that would have raised a direction's floor may be missing from the capture: those that
-    are there took longer, and since the last one that did not a packet of `answers` is missing."""
+    """Whether acknowledgements that would have raised a direction's floor may be missing from the capture.
+
+    One without bytes took longer than the floor, and since the last one that did not a packet of `answers` is missing.
+    """
     return direction.slower == 1 and answers.gap_at > direction.floor_at
 
 

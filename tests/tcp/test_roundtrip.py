@@ -62,6 +62,12 @@ class Wire:
         self.packet(trip, BROKER, -1, b"", 0, SYN | ACK)
         self.packet(trip, CLIENT, 0, b"", 0)
 
+    def handshake_at_broker(self, trip: float) -> None:
+        """As the broker's host captures it: it begins at 0 and takes so many ms to the client and back."""
+        self.packet(0, CLIENT, -1, b"", 0, SYN)
+        self.packet(0, BROKER, -1, b"", 0, SYN | ACK)
+        self.packet(trip, CLIENT, 0, b"", 0)
+
     def begin(self) -> None:
         """A handshake of 0.4 ms and three quick exchanges, by which the broker's IP ids are known to count up."""
         self.handshake(0.4)
@@ -80,9 +86,9 @@ class Wire:
         size = len(api_versions_request(0))
         self.packet(ms, CLIENT, len(self.said[CLIENT]) - size, self.said[CLIENT][-size:], len(self.said[BROKER]))
 
-    def bare(self, ms: float) -> None:
-        """The broker's host acknowledges everything, without bytes."""
-        self.packet(ms, BROKER, len(self.said[BROKER]), b"", len(self.said[CLIENT]))
+    def bare(self, ms: float, side: int = BROKER) -> None:
+        """A host acknowledges everything, without bytes."""
+        self.packet(ms, side, len(self.said[side]), b"", len(self.said[1 - side]))
 
     def answer(self, ms: float) -> None:
         """The next response; it acknowledges everything."""
@@ -667,14 +673,12 @@ def test_an_answer_behind_a_hole_that_reached_the_client_sooner_tells_no_client_
 def test_a_round_trip_to_the_client_that_may_have_risen_unseen(lost: bool) -> None:
     """Captured at the broker; the way to the client and back takes 10 ms, and then, for some packets at least, 25."""
     wire = Wire()
-    wire.packet(0, CLIENT, -1, b"", 0, SYN)
-    wire.packet(0, BROKER, -1, b"", 0, SYN | ACK)
-    wire.packet(10, CLIENT, 0, b"", 0)
+    wire.handshake_at_broker(10)
     for n in range(6):
         wire.ask(100 * n + 20)
         wire.answer(100 * n + 21)
-        wire.packet(100 * n + (31 if n < 5 else 46), CLIENT, len(wire.said[CLIENT]), b"", len(wire.said[BROKER]))
-    wire.packet(590, CLIENT, len(wire.said[CLIENT]), b"", len(wire.said[BROKER]))
+        wire.bare(100 * n + (31 if n < 5 else 46), CLIENT)
+    wire.bare(590, CLIENT)
     if lost:
         wire.uncaptured()
     wire.ask(621)
@@ -690,10 +694,10 @@ def test_of_a_connection_met_in_its_middle_the_way_may_take_less_than_it_did_sin
     for n in range(20):
         wire.ask(100 * n + 20)
         wire.answer(100 * n + 21)
-        wire.packet(100 * n + 31, CLIENT, len(wire.said[CLIENT]), b"", len(wire.said[BROKER]))
+        wire.bare(100 * n + 31, CLIENT)
     wire.ask(1951)
     wire.answer(1952)
-    wire.packet(1962, CLIENT, len(wire.said[CLIENT]), b"", len(wire.said[BROKER]))
+    wire.bare(1962, CLIENT)
     wire.ask(2152)
     found = think_times(wire)
     assert found[1920] is None  # 10 of 99 ms may have been less
@@ -704,15 +708,12 @@ def test_of_a_connection_met_in_its_middle_the_way_may_take_less_than_it_did_sin
 def test_an_answer_that_was_sent_again_tells_no_client_time(again: bool) -> None:
     """Captured at the broker: the client may have had it only then."""
     wire = Wire()
-    wire.packet(0, CLIENT, -1, b"", 0, SYN)
-    wire.packet(0, BROKER, -1, b"", 0, SYN | ACK)
-    wire.packet(10, CLIENT, 0, b"", 0)
+    wire.handshake_at_broker(10)
     wire.ask(20)
     wire.answer(21)
-    size = len(wire.said[BROKER])
     if again:
         wire.packet(231, BROKER, 0, wire.said[BROKER], len(wire.said[CLIENT]))
-    wire.packet(241, CLIENT, len(wire.said[CLIENT]), b"", size)
+    wire.bare(241, CLIENT)
     wire.ask(261)
     wire.answer(262)
     assert think_times(wire)[261] == (None if again else 230.0)

@@ -189,8 +189,8 @@ def exchange_borders(rows: Rows) -> list[Int64s]:
 def served_until(rows: Rows, begin: Int64s, end: Int64s) -> Int64s:
     """Up to when each exchange, which was at its broker from `begin` to `end`, was surely there; µs, [rows].
 
-    Once nothing between its two hosts gets through for GONE_MS, as other requests show, its answer may have been lost:
-    the broker's host sends it again some time after that (RFC 6298)."""
+    Its answer may have been lost once nothing gets through between its two hosts for GONE_MS, as other requests show.
+    The broker's host sends it again some time after that (RFC 6298)."""
     on = rows.known & (rows.on >= 0)
     lost = on & np.isin(rows.kind, o.UNACKNOWLEDGED) & (rows.there - rows.sent >= o.GONE_MS * MILLI)
     sure = end.copy()

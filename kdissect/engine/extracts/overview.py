@@ -105,7 +105,7 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
         traffic.add_rows({name: run.builder.resolve(name, table) for name, table in rows.items()})
         for sums in run.sums:
             traffic.add(sums)
-        rows = {}
+        del rows  # else tables stay that evidence takes out of the part
         evidence.take(part)
         spare.give_back()
         still = counted if spending.full else _together(wanted, BUDGET.tables)

@@ -280,18 +280,8 @@ class _Showing(CaptureFiles):
         begin, end = np.zeros((i + 1, 2), np.int64), np.zeros((i + 1, 2), np.int64)
         data = np.zeros(size, np.uint8)
         absent = np.zeros((max(PIECES, size // 64), 3), np.int64)
-        _, again, _ = collect(
-            dissector.M,
-            dissector.window.data,
-            dissector.A,
-            i,
-            i + 1,
-            need,
-            Target(data, 4, size, True),
-            begin,
-            end,
-            absent,
-        )
+        room = Target(data, 4, size, True)
+        _, again, _ = collect(dissector.M, dissector.window.data, dissector.A, i, i + 1, need, room, begin, end, absent)
         if again and not (completion.reader.rereadable and (absent[:again, 0] >= 0).all()):
             exchange.notes.append(f"the {word}'s bytes went by, and this input cannot be read again")
             return None

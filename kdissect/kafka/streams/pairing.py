@@ -468,8 +468,10 @@ def _abandoned(connection: Connection, exchange: Exchange, answered: Int) -> Non
 
 @part
 def _way_back(connection: Connection) -> Int:
-    """What a client's time until its request, which is taken now, is less: the way from here and back, ns. -1 unknown,
-    as where no more is known of it than what it takes at most, or where packets that would tell may be missing."""
+    """How long packets take to the client and back at the request that is taken now, ns, -1 unknown.
+
+    The client's time is less by it. It is unknown also where only a bound is known, or where acknowledgements that
+    would have raised it may be missing from the capture."""
     asking, answering = connection.directions[connection.client], connection.directions[1 - connection.client]
     removed = connection.same_host == 0 and acks_removed(connection)
     if removed or answering.floor < 0 or answering.floor_kind == Found.BOUND or floor_doubted(answering, asking):
@@ -480,10 +482,11 @@ def _way_back(connection: Connection) -> Int:
 
 @part
 def _time_to_think(connection: Connection, since: Int, first: Int, way_back: Int) -> Int:
-    """The client's time until a request from the answer before it, ns, -1 unknown. So it is where bytes of the broker
-    were sent again meanwhile, and the client's host does not say that it had them (D-SACK, RFC 2883): the client may
-    have had the answer only then. Of a connection that was met in its middle the way may take less than it did since.
-    """
+    """The client's time until a request from the answer before it, ns, -1 unknown.
+
+    It is unknown where bytes of the broker were sent again meanwhile: the client may have had the answer only then. Its
+    host may say that it had them before (D-SACK, RFC 2883). Of a connection that was met in its middle the way may take
+    less than it did since."""
     if since == NULL or since == 0 or first < since or way_back < 0 or connection.doubted_at > since:
         return -1
     answering = connection.directions[1 - connection.client]
@@ -527,12 +530,14 @@ def _think(M: Words, connection: Connection, first: Int, way_back: Int) -> Int:
 
 @part
 def _think_behind(M: Words, connection: Connection, answered: Int, end: Int, missing: Int, n: Int) -> None:
-    """Sets what a client took until a request that was captured before the answer it waited for, whose bytes lay behind
-    a hole: the answer ended at `answered`, and at the position `end`, up to where the request's packet acknowledges.
+    """Sets the client's time until the next request, where that was captured before this answer: the answer's bytes lay
+    behind a hole.
+
+    The answer ended at the instant `answered`, and at the position `end`. The request's packet acknowledges just that.
     `missing`, `n`: those of the request that was answered. One in between may have asked for no answer."""
     following = request_at(M, connection.request_head)
-    next_one = following.n == n + 1 and following.missing == missing
-    if connection.sealed == 0 and next_one and following.answered_to == end:
+    is_next = following.n == n + 1 and following.missing == missing
+    if connection.sealed == 0 and is_next and following.answered_to == end:
         following.think = _time_to_think(connection, answered, following.frame.first, following.way_back)
 
 
