@@ -370,11 +370,17 @@ def came_first(packet: Segment, acked: Int, resent: Int) -> bool:
 
 
 @part
-def may_be_needless(direction: Direction, answers: Direction, request_end: Int, resent: Int) -> bool:
-    """Whether a request's copy, `resent` behind its last byte at `request_end`, may not have been needed though nothing
-    says so. It was sent as a probe is, after two round trips and before a host has to acknowledge (RFC 8985). An
-    acknowledgement may be missing from the capture since. Of a timer's copy the time is the network's either way."""
-    return max(2 * direction.floor, 0) < resent <= PROOF_NS and answers.gap_at > request_end + resent
+def is_probe(direction: Direction, resent: Int) -> bool:
+    """Whether a request's copy, `resent` (ns) behind its last byte, was sent as a probe is, after two round trips and
+    before a host has to acknowledge (RFC 8985)."""
+    return max(2 * direction.floor, 0) < resent <= PROOF_NS
+
+
+@part
+def may_be_needless(answers: Direction, request_end: Int, resent: Int) -> bool:
+    """Whether a request's copy, `resent` (ns) behind its last byte at `request_end`, may not have been needed though
+    nothing says so: an acknowledgement may be missing from the capture since."""
+    return resent > 0 and answers.gap_at > request_end + resent
 
 
 @part

@@ -52,11 +52,6 @@ def slow(exchanges: pa.Table, limits: Limits) -> Any:
     return pc.greater_equal(exchanges["latency_ms"], limits.slow_ms)
 
 
-def request_resent(exchanges: pa.Table, limits: Limits) -> Any:
-    """Exchanges of whose request a part was sent again."""
-    return pc.greater(exchanges["request_resent_ms"], 0)
-
-
 def response_resent(exchanges: pa.Table, limits: Limits) -> Any:
     """Exchanges of whose response a part was sent again."""
     return pc.greater(exchanges["response_resent_ms"], 0)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.findings.resent_messages import resent_ms
 from kdissect.arrays.arrow import NULL_TIME, ints, reals, times
 
 CONTEXT = 0.25
@@ -152,7 +153,7 @@ def rule_out(finding: Mapping[str, Any], everything: pa.Table, subject: pa.Table
 
 def _network(connections: pa.Table, subject: pa.Table) -> list[str]:
     """The network, where no segment was sent again and the round trip is known."""
-    again = np.nan_to_num(reals(subject, "request_resent_ms")) + np.nan_to_num(reals(subject, "response_resent_ms"))
+    again = resent_ms(subject)
     trips = reals(connections, "rtt_ms")
     if again.any() or ints(connections, "lost_segments", 0).any() or np.isnan(trips).all():
         return []

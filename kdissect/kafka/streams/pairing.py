@@ -50,11 +50,13 @@ from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final
 from kdissect.tcp.one_way import rise_known
 from kdissect.tcp.roundtrip import (
     LOCAL_NS,
+    PROOF_NS,
     Found,
     acks_removed,
     came_first,
     floor_doubted,
     in_force,
+    is_probe,
     lost_by_copies,
     may_be_needless,
     network_share,
@@ -444,9 +446,11 @@ def _network_columns(connection: Connection, exchange: Exchange, request: Reques
     if way.skipped == 1 and not alone:  # how long it lay behind its predecessor is not known
         share, kind = np.int64(-1), np.int64(-1)
         exchange.queued_from = NULL
-    if may_be_needless(asking, connection.directions[1 - connection.client], asked, request.resent):
+    resent = request.resent
+    needless = may_be_needless(connection.directions[1 - connection.client], asked, resent)
+    if needless and is_probe(asking, resent):  # the time of a timer's copy is the network's either way
         share, kind = np.int64(-1), np.int64(-1)
-    if kind < 0:
+    if kind < 0 or (needless and resent > PROOF_NS):
         exchange.request_resent = -1
     if kind < 0 and exchange.queued_from != NULL:  # the answer before it left the broker sooner by so much more
         exchange.queued_from += min(way.rise - way.behind_rise, 0)

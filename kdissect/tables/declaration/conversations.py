@@ -120,7 +120,8 @@ EXCHANGES = table(
            "at most, unless there was nothing to wait for; JoinGroup and SyncGroup wait for their group. Null for "
            "other APIs.", by=By.EXCHANGE_HOLDS),
     Column("request_resent_ms", m.MS, "Part of network_ms: from the request's last byte to the last copy of its "
-           "bytes that was needed; null where its acknowledgement was not seen."),
+           "bytes that was needed; null where its acknowledgement was not seen, or where nothing tells whether a copy "
+           "was needed."),
     Column("response_resent_ms", m.MS, "Part of response_transfer_ms: for how long a hole in the response stood open "
            "that its last bytes filled."),
     Column("think_ms", m.MS, "The client's own time: from the last byte of the connection's previous response to "

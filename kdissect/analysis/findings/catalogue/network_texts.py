@@ -286,8 +286,9 @@ KINDS = {
             "Look for what drops packets between the two: queues, duplex or offload settings, a full conntrack table."
         ),
         needs=(
-            "`exchanges` (request_resent_ms, response_resent_ms, status), `connections` (lost_segments, packets, "
-            "exchanges, retransmitted_bytes, zero_window_ms), `capture_quality` (connections_without_bare_acks)"
+            "`exchanges` (request_resent_ms, response_resent_ms, network_kind, network_ms, status), `connections` "
+            "(lost_segments, packets, exchanges, retransmitted_bytes, zero_window_ms), `capture_quality` "
+            "(connections_without_bare_acks)"
         ),
         cannot_tell=(
             "where they were lost. Segments that were sent again needlessly count among the segments only. At the "

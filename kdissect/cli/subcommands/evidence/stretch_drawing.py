@@ -9,8 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from rich.text import Text
 
+from kdissect.analysis.findings.resent_messages import resent_ms
 from kdissect.analysis.questions.explanation import Explanation
-from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, reals, times
+from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, times
 from kdissect.cli.printing import words
 from kdissect.cli.printing.grid import fit
 from kdissect.cli.printing.sparkline import share_bars, sparkline
@@ -154,7 +155,7 @@ def _events(
     """Lanes of what is counted where there is any: connections that were refused, errors, messages sent again."""
     exchanges = explained.exchanges
     asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
-    again = np.nan_to_num(reals(exchanges, "request_resent_ms")) + np.nan_to_num(reals(exchanges, "response_resent_ms"))
+    again = resent_ms(exchanges)
     counted = (
         ("refused", times(explained.connections, "started_at")[refused], "connection", "red"),
         ("errors", answered[ints(exchanges, "error_code", 0) > 0], "answer", "red"),
