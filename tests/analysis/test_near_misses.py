@@ -1185,3 +1185,28 @@ def test_a_move_does_not_head_the_broker_that_stopped() -> None:
     rows = findings({name: made(name, of) for name, of in tables.items()}).findings.to_pylist()
     assert "leader_moved" in {row["id"] for row in rows}
     assert "broker_stopped" in {one.headline["id"] for one in account(rows)}
+
+
+@pytest.mark.parametrize(
+    ("shards", "said"),
+    [
+        ({0: 90}, []),
+        ({0: 130, 1: 90, 3: 120}, [("high", "2 shards of broker 1 need more slots for fetch sessions", 250)]),
+        ({1: 101}, [("medium", "1 shard of broker 1 needs more slots for fetch sessions", 101)]),
+        (dict.fromkeys(range(8), 120), [
+            ("medium", "broker 1 needs more slots for fetch sessions", 960),
+            ("medium", "8 shards of broker 1 need more slots for fetch sessions", 960)]),
+        (dict.fromkeys(range(8), 130), [("high", "broker 1 needs more slots for fetch sessions", 1040)]),
+    ],
+)  # fmt: skip
+def test_shards_are_told_of_where_the_broker_has_slots_enough(
+    shards: dict[int, int], said: list[tuple[str, str, int]]
+) -> None:
+    """A broker that has too few in all needs no list of its shards."""
+    rows = [
+        {"session_key": f"{shard}-{n}", "broker": "1", "shard": shard, "opened_at": START, "closed_at": None}
+        for shard, count in shards.items() for n in range(count)
+    ]  # fmt: skip
+    found = findings({"fetch_sessions": made("fetch_sessions", rows)}).findings.to_pylist()
+    slots = [row for row in found if row["id"] == "session_slots"]
+    assert [(row["severity"], row["headline"], row["count"]) for row in slots] == said

@@ -201,6 +201,23 @@ def test_a_request_that_was_lost_lost_the_time_to_its_copy() -> None:
     assert connection["lost_segments"] == 1
 
 
+@pytest.mark.parametrize("missing", [False, True])
+def test_whether_a_timers_copy_was_needed_is_unknown_where_an_acknowledgement_may_be_missing(missing: bool) -> None:
+    """It may have said that the request had come twice. A segment was lost either way."""
+    wire = Wire()
+    wire.begin()
+    wire.ask(10)
+    wire.again(211)
+    wire.bare(211.5)
+    if missing:
+        wire.uncaptured()
+    wire.answer(213)
+    row = wire.table("exchanges")[3]
+    assert (row["request_resent_ms"], row["network_ms"], row["network_kind"]) == (
+        None if missing else 201, 201.4, "resent"
+    )  # fmt: skip
+
+
 def test_a_copy_too_late_to_have_been_answered_lost_nothing() -> None:
     """A tail-loss probe crossed its acknowledgement: that came sooner than a round trip after it."""
     wire = Wire()

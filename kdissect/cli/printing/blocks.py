@@ -82,11 +82,18 @@ class Block(NamedTuple):
     """How soon the whole block is left out of a screen that is too full (0 never)."""
     spare: bool = False
     """It takes only room that all others leave when they have their share."""
+    beyond: int = 0
+    """How many more rows there are, which no screen has room for."""
+
+    @property
+    def total(self) -> int:
+        """All rows that there are."""
+        return len(self.rows) + self.beyond
 
     def lines(self, rows: int, width: int) -> int:
         """Lines of a terminal that so many rows take, with the blank line before them and what is said of the rest."""
         texts = [*self.head, *(line for row in self.rows[:rows] for line in row)]
-        return 1 + sum(max(1, -(-text.cell_len // width)) for text in texts) + (rows < len(self.rows))
+        return 1 + sum(max(1, -(-text.cell_len // width)) for text in texts) + (rows < self.total)
 
     def at_most(self, rows: int, width: int) -> int:
         """So many rows, or all where the line that says what is left out would take as much room as these."""
@@ -103,8 +110,10 @@ def sentence(text: str, width: int, indent: int = 2, style: str = "") -> list[Te
     return [Text(" " * indent + line, style) for line in words.wrapped(text, width - indent)]
 
 
-def _table(lines: list[Text], share: int, more: str, least: int, leaves: int = 0) -> Block:
-    return Block(lines[:1] if len(lines) > 1 else [], [[line] for line in lines[1:]], share, more, 1000, least, leaves)
+def _table(lines: list[Text], count: int, share: int, more: str, least: int, leaves: int = 0) -> Block:
+    """A table's block. `lines`: its titles and the first of its `count` rows."""
+    rows = [[line] for line in lines[1:]]
+    return Block(lines[:1] if rows else [], rows, share, more, 1000, least, leaves, beyond=count - len(rows))
 
 
 MOST_FINDINGS = 16
@@ -241,8 +250,8 @@ def _errors_of(errors: int, judged: int, exchanges: int) -> str:
     return words.count(errors) if errors else ""
 
 
-def latencies(summary: Summary, width: int, *, filtered: bool) -> Block:
-    """How slow, by what was asked for: a line each."""
+def latencies(summary: Summary, width: int, most: int, *, filtered: bool) -> Block:
+    """How slow, by what was asked for: a line each, at most so many."""
     if not summary.latencies:
         nothing = "No Kafka exchange in what was asked for." if filtered else "No Kafka exchange in this capture."
         if summary.protocols.get("tls") and not filtered:
@@ -270,10 +279,9 @@ def latencies(summary: Summary, width: int, *, filtered: bool) -> Block:
             *([f"{line.long_polls / line.exchanges:.0%}" if line.long_polls else ""] if polls else []),
             _errors_of(line.errors, line.judged, line.exchanges),
         ]
-        for line in summary.latencies
+        for line in summary.latencies[:most]
     ]
-    lines = grid(headers, rows, width)
-    return Block([lines[0]], [[line] for line in lines[1:]], 6, "{} more: --top N", least=3)
+    return _table(grid(headers, rows, width), len(summary.latencies), 6, "{} more: --top N", 3)
 
 
 def pace(summary: Summary, width: int, *, local: bool, plain: bool) -> Block:
@@ -304,15 +312,15 @@ def pace(summary: Summary, width: int, *, local: bool, plain: bool) -> Block:
     return Block(shown, [], 0)
 
 
-def errors(summary: Summary, width: int) -> Block:
-    """Errors by name and API, the most frequent first."""
+def errors(summary: Summary, width: int, most: int) -> Block:
+    """Errors by name and API, the most frequent first, at most so many."""
     headers = [Header("Error", style="red"), Header("count", right=True), Header("from")]
-    rows = [[line.error, words.count(line.count), line.name] for line in summary.errors]
-    return _table(grid(headers, rows, width), 2, "{} more: --table exchanges", 2, leaves=1)
+    rows = [[line.error, words.count(line.count), line.name] for line in summary.errors[:most]]
+    return _table(grid(headers, rows, width), len(summary.errors), 2, "{} more: --table exchanges", 2, leaves=1)
 
 
-def clients(summary: Summary, width: int, *, local: bool) -> Block:
-    """Clients, those in trouble first."""
+def clients(summary: Summary, width: int, most: int, *, local: bool) -> Block:
+    """Clients, those in trouble first, at most so many."""
     headers = [
         Header("Client", style="cyan"),
         Header("software", drop=4),
@@ -336,12 +344,12 @@ def clients(summary: Summary, width: int, *, local: bool) -> Block:
             "" if client.slowest_at is None else words.time_of_day(client.slowest_at, local=local),
             _errors_of(client.errors, client.judged, client.exchanges),
         ]
-        for client in summary.clients
+        for client in summary.clients[:most]
     ]
     for column in (7, 3, 1):
         if not any(row[column] for row in rows):
             headers, rows = _without(headers, rows, column)
-    return _table(grid(headers, rows, width), 4, "{} more: --table connections", 3)
+    return _table(grid(headers, rows, width), len(summary.clients), 4, "{} more: --table connections", 3)
 
 
 def _without(headers: list[Header], rows: list[list[str]], column: int) -> tuple[list[Header], list[list[str]]]:
@@ -352,8 +360,9 @@ def _some(items: list[str]) -> str:
     return items[0] + (f" +{len(items) - 1}" if len(items) > 1 else "") if items else ""
 
 
-def topics(summary: Summary, width: int) -> Block:
-    """Topics: who writes and reads them, and how many records the reader that is furthest behind has before it."""
+def topics(summary: Summary, width: int, most: int) -> Block:
+    """Topics, at most so many: who writes and reads them, and how many records the reader that is furthest behind has
+    before it."""
     headers = [
         Header("Topic", style="cyan"),
         Header("partitions", right=True, drop=3),
@@ -363,6 +372,7 @@ def topics(summary: Summary, width: int) -> Block:
         Header("by", drop=2),
         Header("behind", right=True),
     ]
+    found = summary.topics or []
     rows = [
         [
             line.topic,
@@ -373,15 +383,15 @@ def topics(summary: Summary, width: int) -> Block:
             _some(["(none)" if one is None else one for one in line.readers]),
             "" if line.read_bytes is None else words.count(line.behind),
         ]
-        for line in summary.topics or ()
+        for line in found[:most]
     ]
-    block = _table(grid(headers, rows, width), 1, "{} more: kdissect traffic", 0)
+    block = _table(grid(headers, rows, width), len(found), 1, "{} more: kdissect traffic", 0)
     return block._replace(spare=True)
 
 
-def deliveries(summary: Summary, width: int) -> Block:
-    """How long records took to their readers, and what they waited for, by topic and reader: where all took less than
-    LATE_MS only if there is room."""
+def deliveries(summary: Summary, width: int, most: int) -> Block:
+    """How long records took to their readers, and what they waited for, by topic and reader, at most so many: where all
+    took less than LATE_MS only if there is room."""
     sample = "" if summary.deliveries_of is None else f" (first {words.count(summary.deliveries_of)} batches)"
     headers = [
         Header("Records of", style="cyan"),
@@ -400,14 +410,14 @@ def deliveries(summary: Summary, width: int) -> Block:
             *(words.milliseconds(ms) for ms in (line.p50_ms, line.p99_ms, line.max_ms)),
             f"{line.waited_for} ({line.waited_share:.0%})",
         ]
-        for line in summary.deliveries
+        for line in summary.deliveries[:most]
     ]
-    block = _table(grid(headers, rows, width), 2, "{} more: kdissect hops", 1, leaves=3)
+    block = _table(grid(headers, rows, width), len(summary.deliveries), 2, "{} more: kdissect hops", 1, leaves=3)
     return block._replace(spare=all(line.p99_ms < LATE_MS for line in summary.deliveries))
 
 
-def brokers(summary: Summary, width: int) -> Block:
-    """Brokers, with what became of their fetch sessions; with their cluster where there are several."""
+def brokers(summary: Summary, width: int, most: int) -> Block:
+    """Brokers, at most so many, with what became of their fetch sessions; with their cluster, if there are several."""
     several = len({broker.cluster for broker in summary.brokers}) > 1
     headers = [
         *([Header("cluster", drop=8)] if several else []),
@@ -423,7 +433,7 @@ def brokers(summary: Summary, width: int) -> Block:
     ]
     of = {(line.cluster, line.broker): line for line in summary.sessions}
     rows = []
-    for broker in summary.brokers:
+    for broker in summary.brokers[:most]:
         line = of.pop((broker.cluster, broker.broker), None)
         figures = (line.sessions, line.created, line.evicted, line.open, line.peak) if line else ()
         rows.append(
@@ -434,7 +444,7 @@ def brokers(summary: Summary, width: int) -> Block:
     first = 4 + several
     if not any(row[first] for row in rows):
         headers, rows = headers[:first], [row[:first] for row in rows]
-    return _table(grid(headers, rows, width), 3, "{} more: --table connections", 3, leaves=2)
+    return _table(grid(headers, rows, width), len(summary.brokers), 3, "{} more: --table connections", 3, leaves=2)
 
 
 def quality(summary: Summary, width: int) -> Block:
@@ -511,4 +521,4 @@ def problems(summary: Summary, width: int) -> Block:
         ]
         for problem in summary.problems
     ]
-    return _table(grid(headers, rows, width), 2, "{} more kinds: --table problems", 1, leaves=3)
+    return _table(grid(headers, rows, width), len(rows), 2, "{} more kinds: --table problems", 1, leaves=3)

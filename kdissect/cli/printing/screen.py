@@ -44,9 +44,10 @@ def render(
     `target` is how the captures are named on the command line, quoted, for the commands that the screen proposes.
     `filtered`: only a part of what was captured was asked for. `plain`: no characters beyond ASCII.
     """
+    most = LINES if top is None else top
     header = [*_lead(summary, width, local, filtered), *_header(summary, width, local)]
-    latencies = blocks.latencies(summary, width, filtered=filtered)
-    clients = blocks.clients(summary, width, local=local)
+    latencies = blocks.latencies(summary, width, most, filtered=filtered)
+    clients = blocks.clients(summary, width, most, local=local)
     steps = [line for step in next_steps(summary, target) for line in words.command_lines(step, width, 2)]
     footer = [Text("Next", "bold"), *map(Text, steps)]
     page = PAGE - len(header) - sum(one.lines(one.at_most(FEW, width), width) for one in (latencies, clients))
@@ -59,10 +60,10 @@ def render(
             clients,
             blocks.budget(summary, width),
             blocks.pace(summary, width, local=local, plain=plain),
-            blocks.errors(summary, width),
-            blocks.deliveries(summary, width),
-            blocks.topics(summary, width),
-            blocks.brokers(summary, width),
+            blocks.errors(summary, width, most),
+            blocks.deliveries(summary, width, most),
+            blocks.topics(summary, width, most),
+            blocks.brokers(summary, width, most),
             blocks.quality(summary, width),
             blocks.problems(summary, width),
         )
@@ -83,8 +84,8 @@ def render(
         if shown is None:
             continue
         lines += [Text(), *block.head, *(line for row in block.rows[:shown] for line in row)]
-        if len(block.rows) > shown:
-            lines.append(Text("  " + block.more.format(words.count(len(block.rows) - shown)), "dim"))
+        if block.total > shown:
+            lines.append(Text("  " + block.more.format(words.count(block.total - shown)), "dim"))
     return [*lines, Text(), *footer]
 
 

@@ -79,12 +79,22 @@ KINDS = {
     ),
     "session_slots": Kind(
         cause="settings",
-        rule="As many sessions at once as four fifths of Kafka's default slots.",
-        headline="broker {broker} needs more slots for fetch sessions",
-        sentence=(
-            "Up to {sessions:n} fetch sessions were alive at once on broker {broker}[, shard {shard}]. Kafka's "
-            "default is {slots:n} slots a [?sharded:shard|broker] (max.incremental.fetch.session.cache.slots)."
-        ),
+        rule="As many sessions at once as four fifths of Kafka's default slots, on a broker or in a shard of one.",
+        headline={
+            "broker": "broker {broker} needs more slots for fetch sessions",
+            "shards": "{shards:#shard} of broker {broker} {shards:?needs|need} more slots for fetch sessions",
+        },
+        sentence={
+            "broker": (
+                "Up to {sessions:n} fetch sessions were alive at once on broker {broker}. Kafka's default is {slots:n} "
+                "slots a broker (max.incremental.fetch.session.cache.slots)."
+            ),
+            "shards": (
+                "Up to {sessions:n} fetch sessions were alive at once in one shard of broker {broker} (of "
+                "{shards:?shard|shards} {shards:all}). Kafka's default is {slots:n} slots a shard "
+                "(max.incremental.fetch.session.cache.slots is for all eight)."
+            ),
+        },
         advice="Raise max.incremental.fetch.session.cache.slots.",
         needs="`fetch_sessions` (opened_at, closed_at)",
         cannot_tell="how many slots this broker really has.",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 
@@ -114,25 +117,45 @@ def refusals(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 @finder(fetch_sessions=EVERY_ROW)
 def demand(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Session slots needed per broker, and per shard, against what Kafka ships."""
+    """Session slots needed per broker, and in shards of brokers that have enough in all, against what Kafka ships."""
     sessions = ev.get(tables, "fetch_sessions")
-    found = []
-    for by, slots in ((("broker",), DEFAULT_SLOTS), (("broker", "shard"), DEFAULT_SLOTS // SHARDS)):
-        by_shard = "shard" in by
-        rows = sessions.filter(arrow_array(ints(sessions, "shard") >= 0)) if by_shard else sessions
-        table = slot_demand(rows, every=None, by_shard=by_shard)
-        groups = group(table, list(by))
-        most = np.zeros(len(groups), np.int64)
-        np.maximum.at(most, groups.code, ints(table, "live", 0))
-        for code in np.flatnonzero(most >= DEMAND_SHARE * slots).tolist():
-            place = {name: groups.keys[name][code].as_py() for name in by}
-            values = {"sessions": int(most[code]), "slots": slots, "shard": place.get("shard"), "sharded": by_shard}
-            condition = ev.both(*(ev.equals(name, value) for name, value in place.items()))
-            severity = ev.HIGH if most[code] > slots else ev.MEDIUM
-            found += ev.finding(
-                tables, "session_slots", severity, "fetch_sessions", condition, values, broker=place["broker"]
-            )
+    found: list[ev.Finding] = []
+    values: dict[str, Any]
+    for (broker,), most in _most_alive(sessions, ["broker"]).items():
+        if most >= DEMAND_SHARE * DEFAULT_SLOTS:
+            values = {"sessions": most, "slots": DEFAULT_SLOTS}
+            found += _lacks_slots(tables, "broker", broker, values, ev.equals("broker", broker))
+    slots = DEFAULT_SLOTS // SHARDS
+    sharded = sessions.filter(arrow_array(ints(sessions, "shard") >= 0))
+    short = {one.broker for one in found if one.severity == ev.HIGH}
+    full: dict[Any, dict[Any, int]] = {}
+    for (broker, shard), most in _most_alive(sharded, ["broker", "shard"]).items():
+        if most >= DEMAND_SHARE * slots and broker not in short:
+            full.setdefault(broker, {})[shard] = most
+    for broker, shards in full.items():
+        values = {"sessions": max(shards.values()), "slots": slots, "shards": [str(shard) for shard in sorted(shards)]}
+        condition = ev.both(ev.equals("broker", broker), ev.among("shard", sorted(shards)))
+        found += _lacks_slots(tables, "shards", broker, values, condition)
     return found
+
+
+def _most_alive(sessions: pa.Table, by: Sequence[str]) -> dict[tuple[Any, ...], int]:
+    """How many sessions were alive at once, at most, by these columns."""
+    table = slot_demand(sessions, every=None, by_shard="shard" in by)
+    groups = group(table, list(by))
+    most = np.zeros(len(groups), np.int64)
+    np.maximum.at(most, groups.code, ints(table, "live", 0))
+    places = zip(*(groups.keys[name].to_pylist() for name in by), strict=True)
+    return dict(zip(places, most.tolist(), strict=True))
+
+
+def _lacks_slots(
+    tables: ev.Tables, case: str, broker: str | None, values: Mapping[str, Any], condition: str
+) -> list[ev.Finding]:
+    severity = ev.HIGH if values["sessions"] > values["slots"] else ev.MEDIUM
+    return ev.finding(
+        tables, "session_slots", severity, "fetch_sessions", condition, values, case=case, broker=broker
+    )  # fmt: skip
 
 
 @finder(fetches=EVERY_ROW)
