@@ -192,10 +192,12 @@ def segment_room(packet: Segment) -> Int:
 
 @part
 def note_gap(packet: Segment, direction: Direction, ident: Int) -> None:
-    """Notes when the IP id of a packet is beyond the next one where ids count up. A packet before it was not captured,
-    or was lost on its way to the capture point."""
-    if (ident - direction.ident) & 0xFFFF > max(direction.id_span, 1):
+    """Notes when the IP id of a packet is beyond the next one where ids count up. Packets before it were not captured,
+    or were lost on their way to the capture point."""
+    missing = ((ident - direction.ident) & 0xFFFF) - max(direction.id_span, 1)
+    if missing > 0:
         direction.gap_at = packet.time
+        direction.missing_ids += missing
     direction.id_span = (packet.wire + direction.mss - 1) // direction.mss if direction.mss > 0 else 1
 
 

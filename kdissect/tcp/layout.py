@@ -263,8 +263,8 @@ class Direction:
     """Round trip of the direction's bytes and their acknowledgement, ns, -1 unknown (`kdissect.tcp.roundtrip`)."""
     floor_kind: int
     """How it was found: a `Found`."""
-    floor_at: int
-    """When an acknowledgement was last timed that took no more than LOCAL_NS longer, ns, NULL none."""
+    floor_ids: int
+    """Value of the other direction's `missing_ids` when an acknowledgement last took no more than LOCAL_NS longer."""
     slower: int
     """1 when one without bytes took longer since, and no delayed-acknowledgement timer can be why."""
     floor_samples: int
@@ -288,6 +288,8 @@ class Direction:
     """How many packets of the direction were acknowledgements without bytes."""
     gap_at: int
     """When a packet of the direction came whose IP id says that one before it was not captured, NULL never."""
+    missing_ids: int
+    """How many packets of the direction were not captured, as IP ids say: those that came late count too."""
     id_span: int
     """How many IP ids the latest packet took: one for each segment that was offloaded with it."""
     mss: int

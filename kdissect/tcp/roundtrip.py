@@ -206,7 +206,8 @@ def acknowledged(packet: Segment, connection: Connection, direction: Direction, 
         return
     exact = direction.sent_end[k - 1] == acked
     since = direction.sent_at[k - 1]
-    arrived_late = connection.directions[1 - direction.side].rise
+    other = connection.directions[1 - direction.side]
+    arrived_late = other.rise
     trip = time - since
     for q in range(n - k):
         direction.sent_end[q] = direction.sent_end[q + k]
@@ -232,7 +233,7 @@ def acknowledged(packet: Segment, connection: Connection, direction: Direction, 
             direction.late_run = 0
         if trip <= LOCAL_NS or direction.floor < 0 or not _on_one_host(connection, direction.floor):
             _sample(direction, trip, bare, opening, proof == Proof.LATE, acks_removed(connection))
-            _note_slower(direction, trip - direction.floor, bare, time)
+            _note_slower(direction, trip - direction.floor, bare, other.missing_ids)
             direction.floor_least |= least
 
 
@@ -290,12 +291,13 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
 
 
 @part
-def _note_slower(direction: Direction, above: Int, bare: bool, time: Int) -> None:
-    """Notes whether a sample, which is so much (ns) above the floor if there is one, agrees with it."""
+def _note_slower(direction: Direction, above: Int, bare: bool, missing_ids: Int) -> None:
+    """Notes whether a sample, which is so much (ns) above the floor if there is one, agrees with it. `missing_ids`: of
+    the direction that acknowledges."""
     if direction.floor < 0:
         return
     if above <= LOCAL_NS:
-        direction.floor_at = time
+        direction.floor_ids = missing_ids
         direction.slower = 0
     elif bare and (above < FRESH_NS or above > PROOF_NS):
         direction.slower = 1
@@ -305,9 +307,13 @@ def _note_slower(direction: Direction, above: Int, bare: bool, time: Int) -> Non
 def floor_doubted(direction: Direction, answers: Direction) -> bool:
     """Whether acknowledgements that would have raised a direction's floor may be missing from the capture.
 
-    One without bytes took longer than the floor, and since the last one that did not a packet of `answers` is missing.
+    One without bytes took longer than the floor, and packets of `answers` are missing since the last one that did not:
+    with the slower ones that came they may be a run, or the second proof.
     """
-    return direction.slower == 1 and answers.gap_at > direction.floor_at
+    missing = answers.missing_ids - direction.floor_ids
+    if direction.slower == 0 or missing == 0:
+        return False
+    return direction.candidate >= 0 or direction.bare_run + missing >= RUN
 
 
 @part

@@ -129,7 +129,6 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
         direction.gap_at = tl.NULL
         direction.unseen_until = tl.NULL
         direction.floor = -1
-        direction.floor_at = tl.NULL
         direction.floor_kind = -1
         direction.candidate = -1
         direction.work = -1

@@ -485,13 +485,14 @@ def _way_back(connection: Connection) -> Int:
 
 
 @part
-def _time_to_think(connection: Connection, since: Int, first: Int, way_back: Int) -> Int:
-    """The client's time until a request from the answer before it, ns, -1 unknown.
+def _time_to_think(connection: Connection, since: Int, first: Int, way_back: Int, doubted_at: Int) -> Int:
+    """The client's time until a request from the answer before it, ns, -1 unknown. `doubted_at`: of the connection when
+    the request came.
 
     It is unknown where bytes of the broker were sent again meanwhile: the client may have had the answer only then. Its
     host may say that it had them before (D-SACK, RFC 2883). Of a connection that was met in its middle the way may take
     less than it did since."""
-    if since == NULL or since == 0 or first < since or way_back < 0 or connection.doubted_at > since:
+    if since == NULL or since == 0 or first < since or way_back < 0 or doubted_at > since:
         return -1
     answering = connection.directions[1 - connection.client]
     if answering.copies > answering.copies_told and sent_again_between(answering, since, first):
@@ -529,7 +530,7 @@ def _think(M: Words, connection: Connection, first: Int, way_back: Int) -> Int:
             return -1
         if answering.started > 0 and answering.acked > answering.next + 1:
             return -1
-    return _time_to_think(connection, connection.think_from, first, way_back)
+    return _time_to_think(connection, connection.think_from, first, way_back, connection.doubted_at)
 
 
 @part
@@ -542,7 +543,9 @@ def _think_behind(M: Words, connection: Connection, answered: Int, end: Int, mis
     following = request_at(M, connection.request_head)
     is_next = following.n == n + 1 and following.missing == missing
     if connection.sealed == 0 and is_next and following.answered_to == end:
-        following.think = _time_to_think(connection, answered, following.frame.first, following.way_back)
+        following.think = _time_to_think(
+            connection, answered, following.frame.first, following.way_back, following.doubted_at
+        )
 
 
 @part
@@ -813,6 +816,7 @@ def take_request(
     request.way_back = _way_back(connection)
     request.think = _think(M, connection, direction.first, request.way_back)
     request.missing = direction.missing_total
+    request.doubted_at = connection.doubted_at
     connection.asked_missing = direction.missing_total
     request.unseen_until = direction.unseen_until
     if _damaged(request.frame):

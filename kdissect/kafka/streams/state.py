@@ -84,6 +84,8 @@ class Request:
     request came, ns, -1 unknown."""
     answered_to: int
     """Stream position up to where its packet acknowledges answers, NULL not known."""
+    doubted_at: int
+    """That of its connection when it was taken."""
     missing: int
     """Value of `missing_total` of its direction when it was taken."""
     unseen_until: int

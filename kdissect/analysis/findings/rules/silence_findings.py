@@ -20,6 +20,7 @@ from kdissect.analysis.grouping import group
 from kdissect.analysis.ledger.time_owners import GONE_MS, UNACKNOWLEDGED
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, ints, reals, times
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.arrays.growing import runs
 from kdissect.schema.apikeys import ApiKey
 
 SILENT_MS = 1000.0
@@ -100,15 +101,21 @@ def silences(exchanges: pa.Table) -> list[Silence]:
     answered = np.where(last != NULL_TIME, last, first)
     cut_short = _cut_short(exchanges)
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
+    clients = groups.keys["client_id"].to_pylist()
+    rows = np.flatnonzero(asked != NULL_TIME)
+    rows = rows[np.lexsort((asked[rows], groups.code[rows]))]
     found = []
-    for code, client in enumerate(groups.keys["client_id"].to_pylist()):
-        mine = np.flatnonzero((groups.code == code) & (asked != NULL_TIME))
-        if client is None or client.startswith(row_filters.BROKERS) or len(mine) < HABIT:
-            continue
-        mine = mine[np.argsort(asked[mine], kind="stable")]
-        begun, ended = asked[mine], answered[mine]
-        due = int(begun[cut_short[mine]].min(initial=np.iinfo(np.int64).max))
+    for from_row, to_row in runs(groups.code[rows]):
+        mine = rows[from_row:to_row]
+        begun = asked[mine]
         gaps = np.diff(begun)
+        if len(mine) < HABIT or gaps.max() < SILENT_MS * MILLI:
+            continue
+        client = clients[groups.code[mine[0]]]
+        if client is None or client.startswith(row_filters.BROKERS):
+            continue
+        ended = answered[mine]
+        due = int(begun[cut_short[mine]].min(initial=np.iinfo(np.int64).max))
         for at in np.flatnonzero(gaps >= SILENT_MS * MILLI).tolist():
             end = int(begun[at + 1])
             before = ended[: at + 1]
