@@ -266,7 +266,7 @@ class Direction:
     floor_ids: int
     """Value of the other direction's `missing_ids` when an acknowledgement last took no more than LOCAL_NS longer."""
     slower: int
-    """1 when one without bytes took longer since, and no delayed-acknowledgement timer can be why."""
+    """How many without bytes took longer since, and no delayed-acknowledgement timer can be why."""
     floor_samples: int
     """How many acknowledgements were timed while the floor was an upper bound."""
     floor_least: int

@@ -34,6 +34,8 @@ The network's share of an exchange is the floor, and
   time is not known, the silence is an upper bound;
 - where the response's first byte filled a hole, the time for which later bytes had been there already.
 
+The loss is an upper bound where an acknowledgement is missing since the copy, and that may have been a probe.
+
 The way to the capture point is known by itself where packets carry timestamps (`kdissect.tcp.one_way`). The time of an
 acknowledgement's packet beyond the least is left out of its sample and of the silence before it. The time of the
 response's first packet beyond the least is added to the exchange's share.
@@ -300,7 +302,7 @@ def _note_slower(direction: Direction, above: Int, bare: bool, missing_ids: Int)
         direction.floor_ids = missing_ids
         direction.slower = 0
     elif bare and (above < FRESH_NS or above > PROOF_NS):
-        direction.slower = 1
+        direction.slower += 1
 
 
 @part
@@ -313,7 +315,7 @@ def floor_doubted(direction: Direction, answers: Direction) -> bool:
     missing = answers.missing_ids - direction.floor_ids
     if direction.slower == 0 or missing == 0:
         return False
-    return direction.candidate >= 0 or direction.bare_run + missing >= RUN
+    return direction.candidate >= 0 or direction.slower + missing >= RUN
 
 
 @part
@@ -376,17 +378,11 @@ def came_first(packet: Segment, acked: Int, resent: Int) -> bool:
 
 
 @part
-def is_probe(direction: Direction, resent: Int) -> bool:
-    """Whether a request's copy, `resent` (ns) behind its last byte, was sent as a probe is, after two round trips and
-    before a host has to acknowledge (RFC 8985)."""
-    return max(2 * direction.floor, 0) < resent <= PROOF_NS
-
-
-@part
-def may_be_needless(answers: Direction, request_end: Int, resent: Int) -> bool:
+def may_be_needless(direction: Direction, answers: Direction, request_end: Int, resent: Int) -> bool:
     """Whether a request's copy, `resent` (ns) behind its last byte at `request_end`, may not have been needed though
-    nothing says so: an acknowledgement may be missing from the capture since."""
-    return resent > 0 and answers.gap_at > request_end + resent
+    nothing says so. It was sent as a probe is, after two round trips (RFC 8985), or when a timer had run down. An
+    acknowledgement may be missing from the capture since."""
+    return resent > min(max(2 * direction.floor, 0), PROOF_NS) and answers.gap_at > request_end + resent
 
 
 @part

@@ -743,6 +743,13 @@ def resent(count: int, each: float, asked: int = 100) -> Rows:
     return {"connections": [connection], "exchanges": rows}
 
 
+def resent_or_not(kind: str) -> Rows:
+    """Nothing tells whether the copies of requests were needed."""
+    tables = resent(5, 0.0)
+    more = {"request_resent_ms": None, "network_ms": 200.0, "network_kind": kind}
+    return tables | {"exchanges": [row | more for row in tables["exchanges"]]}
+
+
 def far_client(way: float, took: float, count: int = 20, seen: bool = True, api_key: int = 0) -> Rows:
     """Requests as the broker's end has them, of a client that is so far away, and as many that wait for followers."""
     connection = {"connection_id": f"{1:016x}", "client_id": "c", "broker": "1", "is_kafka": True, "rtt_ms": 0.01,
@@ -889,6 +896,7 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("segments_lost", "low", lambda: resent(5, 199.0),
      [lambda: resent(4, 250.0), lambda: resent(5, 0.0), lambda: resent(5, 300.0, 501)]),
     ("segments_lost", "medium", lambda: resent(5, 200.0), []),
+    ("segments_lost", "medium", lambda: resent_or_not("resent"), [lambda: resent_or_not("bound")]),
     ("member_without_partitions", "info", lambda: without(1.0), [lambda: without(0.9), lambda: without(1.0, 1)]),
     ("member_without_partitions", "low", lambda: without(10.0), []),
     ("member_thrown_out", "medium", lambda: silent(6.0),

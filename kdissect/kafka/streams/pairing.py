@@ -56,7 +56,6 @@ from kdissect.tcp.roundtrip import (
     came_first,
     floor_doubted,
     in_force,
-    is_probe,
     lost_by_copies,
     may_be_needless,
     network_share,
@@ -446,11 +445,10 @@ def _network_columns(connection: Connection, exchange: Exchange, request: Reques
     if way.skipped == 1 and not alone:  # how long it lay behind its predecessor is not known
         share, kind = np.int64(-1), np.int64(-1)
         exchange.queued_from = NULL
-    resent = request.resent
-    needless = may_be_needless(connection.directions[1 - connection.client], asked, resent)
-    if needless and is_probe(asking, resent):  # the time of a timer's copy is the network's either way
-        share, kind = np.int64(-1), np.int64(-1)
-    if kind < 0 or (needless and resent > PROOF_NS):
+    needless = may_be_needless(asking, connection.directions[1 - connection.client], asked, request.resent)
+    if needless and kind >= 0 and request.resent <= PROOF_NS:  # of a timer's copy the time is the network's either way
+        kind = np.int64(Found.BOUND)
+    if kind < 0 or needless:
         exchange.request_resent = -1
     if kind < 0 and exchange.queued_from != NULL:  # the answer before it left the broker sooner by so much more
         exchange.queued_from += min(way.rise - way.behind_rise, 0)
