@@ -692,8 +692,8 @@ def test_an_answer_behind_a_hole_that_reached_the_client_sooner_tells_no_client_
 
 @pytest.mark.parametrize("lost", [0, 1, 2])
 def test_a_round_trip_to_the_client_that_may_have_risen_unseen(lost: int) -> None:
-    """Captured at the broker; the way to the client and back takes 10 ms, and then 25. Eight in a row raise it. Six came,
-    so two may be among those that are missing."""
+    """Captured at the broker; the way to the client and back takes 10 ms, and then 25. Eight in a row raise it. Six
+    came, so two may be among those that are missing."""
     wire = Wire()
     wire.handshake_at_broker(10)
     for n in range(12):
