@@ -1,4 +1,6 @@
-"""`capture`, `broker`, `at` and `date` for every table that is written, so that each can be cut and pruned by them.
+"""The columns that every table has behind its own when it is written: `capture`, `broker`, `at` and `date`, so that
+each can be cut and pruned by them, and the ids of its exchange and connection as numbers, so that joins and sorts need
+not compare texts.
 
 A table that has such a column keeps its own. Else
 
@@ -9,6 +11,8 @@ A table that has such a column keeps its own. Else
   of sessions, connections and findings their begin, of `capture_quality` the file's first packet. Null for what has no
   time (`api_versions`) and for rows of a response whose request was not captured, where the table has no time itself.
 - `date` is the day of `at`, in UTC.
+- `connection_number` and `exchange_number` are in tables with `connection_id` or `exchange_id`, and null where these are.
+  Two rows have the same numbers if and only if they have the same ids.
 """
 
 from __future__ import annotations
@@ -21,13 +25,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.exchange_keys import exchange_keys
+from kdissect.analysis.exchange_keys import NOT_AN_ID, exchange_keys
 from kdissect.arrays.arrow import ints
 from kdissect.arrays.dictionaries import coded as encoded
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.spark.stages.owners import Owned
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import EXCHANGE_KEYS, TIME, TIME_KEY
+from kdissect.tables.declaration.model import COUNT, EXCHANGE_KEYS, TIME, TIME_KEY
 from kdissect.tables.identity import ID_BYTES, SEPARATOR
 
 Words = npt.NDArray[np.int64]
@@ -41,6 +46,20 @@ ADDED = pa.schema(
     ]
 )
 """What each table has when it is written, its own columns among them."""
+CONNECTION_NUMBER = pa.field(
+    "connection_number",
+    COUNT,
+    metadata={"doc": "The 64 bits that `connection_id` has as hex digits, as a signed number: for joins and sorts."},
+)
+EXCHANGE_NUMBER = pa.field(
+    "exchange_number",
+    COUNT,
+    metadata={
+        "doc": "The ordinal behind the colon of `exchange_id`; -1 - n of `:r<n>`. With `connection_number` it names the "
+        "exchange."
+    },
+)
+"""int64, as the engine counts: a connection that is open for days has no bound that fits 32 bits."""
 TIMES = {
     "connections": ("started_at",),
     "exchanges": ("request_first_at", "response_first_at"),
@@ -61,9 +80,16 @@ TIMES = {
 
 
 def schema_of(name: str, columns: Sequence[str]) -> pa.Schema:
-    """Columns of a table as it is written: those asked for, then what it lacks of ADDED."""
+    """Columns of a table as it is written: those asked for, then what it lacks of ADDED, then its ids as numbers."""
     own = [SCHEMAS[name].field(column) for column in columns]
-    return pa.schema([*own, *(field for field in ADDED if field.name not in columns)])
+    return pa.schema([*own, *(field for field in ADDED if field.name not in columns), *_numbers(columns)])
+
+
+def _numbers(columns: Collection[str]) -> list[pa.Field]:
+    """The numbers that rows with these columns have beside their ids."""
+    if "exchange_id" in columns:
+        return [CONNECTION_NUMBER, EXCHANGE_NUMBER]
+    return [CONNECTION_NUMBER] if "connection_id" in columns else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +150,7 @@ class Places:
             made["at"] = self._times(name, table)
         if "date" not in made:
             made["date"] = made["at"].cast(pa.date32())
+        made |= id_numbers(table, columns)
         if coded:
             return pa.table({field.name: _coded(made[field.name], field.type) for field in schema})
         plain = pa.schema([field.remove_metadata() for field in schema])
@@ -186,6 +213,26 @@ class Places:
         if TIME_KEY in table.column_names and not known:
             return table[TIME_KEY].cast(pa.int64()).cast(TIME)
         return pc.coalesce(*known) if known else pa.nulls(len(table), TIME)
+
+
+def id_numbers(table: pa.Table, columns: Collection[str]) -> dict[str, pa.Array]:
+    """CONNECTION_NUMBER and EXCHANGE_NUMBER of rows with these columns, as far as they have ids; null where an id is."""
+    made: dict[str, pa.Array] = {}
+    if "exchange_id" in columns:
+        ids = table["exchange_id"]
+        if EXCHANGE_KEYS[0] in table.column_names:
+            high, ordinals = (ints(table, key) for key in EXCHANGE_KEYS)
+        else:
+            high, ordinals = exchange_keys(ids)
+        unknown = ordinals == NOT_AN_ID if ids.null_count == 0 else np.asarray(ids.is_null())
+        mask = unknown if unknown.any() else None
+        made[CONNECTION_NUMBER.name] = arrow_array(high, mask=mask)
+        made[EXCHANGE_NUMBER.name] = arrow_array(ordinals, mask=mask)
+    if "connection_id" in columns and ("exchange_id" not in columns or table["exchange_id"].null_count):
+        ids = table["connection_id"]
+        mask = np.asarray(ids.is_null()) if ids.null_count else None
+        made[CONNECTION_NUMBER.name] = arrow_array(_connections(ids).view(np.int64), mask=mask)
+    return made
 
 
 def _texts(codes: Words, values: Sequence[str]) -> pa.Array:

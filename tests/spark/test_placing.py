@@ -1,4 +1,4 @@
-"""`capture`, `broker`, `at` and `date` where tables are written."""
+"""The columns that tables have behind their own where they are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.spark.placing import ADDED, TIMES, Places, schema_of
+from kdissect.spark.placing import ADDED, CONNECTION_NUMBER, EXCHANGE_NUMBER, TIMES, Places, id_numbers, schema_of
 from kdissect.spark.stages.owners import Owned
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS, TABLES
@@ -45,6 +45,39 @@ def test_every_table_has_its_time_from_somewhere() -> None:
     timed = {name for name, one in TABLES.items() if TIME_KEY in one.key or "at" in one.by_name}
     without = {"api_versions", "capture_quality", "clock_offsets", "session_partitions"}
     assert set(SCHEMAS) - timed - set(TIMES) == without
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_tables_with_ids_have_them_as_numbers(name: str) -> None:
+    own = SCHEMAS[name].names
+    numbers = {one.name for one in (CONNECTION_NUMBER, EXCHANGE_NUMBER)}
+    found = [column for column in schema_of(name, own).names if column in numbers]
+    expected = [] if "connection_id" not in own else [CONNECTION_NUMBER.name]
+    assert found == ([CONNECTION_NUMBER.name, EXCHANGE_NUMBER.name] if "exchange_id" in own else expected)
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize("helpers", [False, True])
+def test_numbers_are_what_the_ids_say(encoded: bool, helpers: bool) -> None:
+    exchanges = pa.array(["ffffffffffffffff:0", "7fffffffffffffff:r0", "0000000000000001:3000000000"])
+    table = pa.table({"exchange_id": exchanges.dictionary_encode() if encoded else exchanges})
+    if helpers:
+        table = table.append_column("_connection", pa.array([-1, 2**63 - 1, 1]))
+        table = table.append_column("_ordinal", pa.array([0, -1, 3_000_000_000]))
+    found = id_numbers(table, ["exchange_id"])
+    assert found["connection_number"].to_pylist() == [-1, 2**63 - 1, 1]
+    assert found["exchange_number"].to_pylist() == [0, -1, 3_000_000_000]
+
+
+def test_numbers_of_rows_that_lack_an_id() -> None:
+    exchanges = pa.array([f"{ID:016x}:7", None, None])
+    connections = pa.array([f"{ID:016x}", "0000000000000002", None])
+    table = pa.table({"exchange_id": exchanges, "connection_id": connections})
+    found = id_numbers(table, table.column_names)
+    assert found["connection_number"].to_pylist() == [ID - 2**64, 2, None]
+    assert found["exchange_number"].to_pylist() == [7, None, None]
+    assert list(id_numbers(table, ["connection_id"])) == ["connection_number"]
+    assert id_numbers(table.slice(0, 0), table.column_names)["connection_number"].to_pylist() == []
 
 
 def test_rows_of_a_connection_and_of_none() -> None:

@@ -12,7 +12,8 @@ import pytest
 from kdissect.engine.capture_tables import MADE
 from kdissect.spark.job import prepare
 from kdissect.spark.writing.saving import write
-from tests.spark.conftest import rows_of
+from kdissect.tables.declaration import SCHEMAS
+from tests.spark.conftest import numbers_of, rows_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -40,6 +41,26 @@ def test_each_job_and_each_capture_set_is_told(
     assert said[0][1] == "kdissect: decoding 2 captures of 3 files"
     assert said[1][1].startswith("kdissect: 2 tables of 2 captures, ")
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+
+@pytest.mark.parametrize("partitions", [None, 2])
+def test_every_row_has_its_ids_as_numbers(spark: Any, captures: Path, tmp_path: Path, partitions: int | None) -> None:
+    """Written by one task and by many; among them are orphans and problems with a connection alone."""
+    paths = [captures / f"{name}.pcap" for name in ("k4_transactions", "k4_share_group", "field_midstream")]
+    write(prepare(paths, list(SCHEMAS)).on(spark, partitions, placed=True), str(tmp_path))
+    rows = {name: ds.dataset(tmp_path / name, format="parquet").to_table() for name in SCHEMAS}
+    numbered = [name for name, table in rows.items() if "connection_number" in table.column_names]
+    assert len([name for name in numbered if rows[name].num_rows]) > 12
+    for name in numbered:
+        for row in rows[name].to_pylist():
+            assert numbers_of(row) == (row["connection_number"], row.get("exchange_number")), name
+    orphans = [row for row in rows["exchanges"].to_pylist() if row["exchange_number"] < 0]
+    assert orphans
+    partial = [row for row in rows["problems"].to_pylist() if row["connection_number"] and row["exchange_number"] is None]
+    assert partial
+    places = ("connection_number", "exchange_number")
+    both = rows["fetch_partitions"].select(["exchange_id", *places]).join(rows["fetches"].select(places), places)
+    assert both.num_rows == rows["fetch_partitions"].num_rows > 0
 
 
 @pytest.mark.exhaustive
