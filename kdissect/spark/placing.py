@@ -29,9 +29,10 @@ from kdissect.analysis.exchange_keys import NOT_AN_ID, exchange_keys
 from kdissect.arrays.arrow import ints
 from kdissect.arrays.dictionaries import coded as encoded
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.spark.schemas import arrow_schema
 from kdissect.spark.stages.owners import Owned
 from kdissect.tables.brokers import Brokers
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import COUNT, EXCHANGE_KEYS, TIME, TIME_KEY
 from kdissect.tables.identity import ID_BYTES, SEPARATOR
 
@@ -81,15 +82,16 @@ TIMES = {
 
 def schema_of(name: str, columns: Sequence[str]) -> pa.Schema:
     """Columns of a table as it is written: those asked for, then what it lacks of ADDED, then its ids as numbers."""
-    own = [SCHEMAS[name].field(column) for column in columns]
-    return pa.schema([*own, *(field for field in ADDED if field.name not in columns), *_numbers(columns)])
+    own = arrow_schema(name, columns)
+    return pa.schema([*own, *(field for field in ADDED if field.name not in columns), *_numbers(name, columns)])
 
 
-def _numbers(columns: Collection[str]) -> list[pa.Field]:
-    """The numbers that rows with these columns have beside their ids."""
+def _numbers(name: str, columns: Collection[str]) -> list[pa.Field]:
+    """The numbers that rows of a table with these columns have beside their ids."""
+    filled = TABLES[name].never_null
     if "exchange_id" in columns:
-        return [CONNECTION_NUMBER, EXCHANGE_NUMBER]
-    return [CONNECTION_NUMBER] if "connection_id" in columns else []
+        return [one.with_nullable("exchange_id" not in filled) for one in (CONNECTION_NUMBER, EXCHANGE_NUMBER)]
+    return [CONNECTION_NUMBER.with_nullable("connection_id" not in filled)] if "connection_id" in columns else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 from kdissect.engine.capture_tables import MADE
 from kdissect.spark.job import prepare
 from kdissect.spark.writing.saving import write
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration import SCHEMAS, TABLES
 from tests.spark.conftest import numbers_of, rows_of
 
 pytestmark = [
@@ -58,6 +58,12 @@ def test_every_row_has_its_ids_as_numbers(spark: Any, captures: Path, tmp_path: 
     assert orphans
     partial = [row for row in rows["problems"].to_pylist() if row["connection_number"] and row["exchange_number"] is None]
     assert partial
+    for name in SCHEMAS:
+        (file, *_) = sorted((tmp_path / name).glob("*.parquet"))
+        filled = {field.name for field in pq.read_schema(file) if not field.nullable}
+        assert filled - {"connection_number", "exchange_number"} == TABLES[name].never_null, name
+        expected = {"exchange_id", "connection_id"} & TABLES[name].never_null
+        assert ("connection_number" in filled) == bool(expected), name
     places = ("connection_number", "exchange_number")
     both = rows["fetch_partitions"].select(["exchange_id", *places]).join(rows["fetches"].select(places), places)
     assert both.num_rows == rows["fetch_partitions"].num_rows > 0
