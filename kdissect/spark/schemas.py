@@ -21,7 +21,7 @@ def arrow_schema(name: str, columns: Iterable[str]) -> pa.Schema:
 
 
 def spark_schema(schema: pa.Schema, full: Collection[str] = ()) -> StructType:
-    """A Spark schema: same names and types, each column's meaning as its comment. `full`: more columns without nulls."""
+    """A Spark schema: same names and types, each column's meaning as its comment. `full`: more columns without null."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructField, StructType
 

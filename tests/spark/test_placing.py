@@ -11,7 +11,16 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.spark.placing import ADDED, CONNECTION_NUMBER, EXCHANGE_NUMBER, TIMES, Places, id_numbers, schema_of
+from kdissect.spark.placing import (
+    ADDED,
+    CONNECTION_NUMBER,
+    EXCHANGE_NUMBER,
+    TIMES,
+    Places,
+    find_sole_captures,
+    id_numbers,
+    schema_of,
+)
 from kdissect.spark.stages.owners import Owned
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS, TABLES
@@ -95,9 +104,40 @@ def test_rows_of_a_connection_and_of_none() -> None:
     told = places("a.pcap", "b.pcap").placed("session_partitions", keys, ["session_key"])
     assert told["broker"].to_pylist() == ["10.0.0.1:9092", "3"]
     assert told["capture"].to_pylist() == [None, None]  # the broker is in both
-    files = pa.table({"capture": ["a.pcap"] * 2, "file": ["a.pcap1", None]})
+    files = pa.table({"capture": ["a.pcap"] * 3, "file": ["a.pcap1", None, "a.pcap2"]})
     quality = places("a.pcap").placed("capture_quality", files, ["capture", "file"])
-    assert [at and at.second for at in quality["at"].to_pylist()] == [1, None]
+    assert [at and at.second for at in quality["at"].to_pylist()] == [1, 1, None]
+
+
+def test_a_delivery_is_of_the_capture_that_has_its_fetch() -> None:
+    fetches = pa.array([f"{ID:016x}:7", None, None])
+    produces = pa.array([f"{ID + 1:016x}:7", f"{ID:016x}:2", f"{ID + 1:016x}:3"])
+    table = pa.table({"fetch_exchange_id": fetches, "produce_exchange_id": produces})
+    made = places("a.pcap", "b.pcap").placed("traced", table, table.column_names)
+    assert made["capture"].to_pylist() == ["a.pcap", "a.pcap", None]
+
+
+def test_brokers_and_clusters_that_one_capture_has_seen() -> None:
+    seen = [("a", "A", "1"), ("a", "A", "2"), ("b", "B", "1"), ("c", "B", "2")]
+    sole = {("A", "1"): "a", ("A", "2"): "a", ("A", None): "a", ("B", "1"): "b", ("B", "2"): "c"}
+    assert find_sole_captures(seen) == sole
+    doubt = [*seen, ("d", None, "1")]  # which of the two clusters it is of no message tells
+    assert find_sole_captures(doubt) == {("A", "2"): "a", ("B", "2"): "c"}
+    assert find_sole_captures([("a", None, "1"), ("b", None, "2")]) == {(None, "1"): "a", (None, "2"): "b"}
+
+
+def test_rows_of_a_cluster_that_one_capture_has_seen() -> None:
+    brokers = Brokers()
+    found = ["a.pcap\t10.0.0.1:9092", "b.pcap\t10.0.0.1:9092"]
+    for place, cluster in zip(found, "AB", strict=True):
+        brokers.serves(place)
+        brokers.clusters.note(brokers.clusters.ids, place, cluster)
+    mine = Owned(np.array([ID, ID + 1], np.uint64), np.array([0, 1], np.int32), found)
+    known = Places.of([mine], brokers, ["a.pcap", "b.pcap"], {})
+    rows = pa.table({"topic": ["t", "t", "t"], "cluster": ["A", "B", None]})
+    assert known.placed("topics", rows, rows.column_names)["capture"].to_pylist() == ["a.pcap", "b.pcap", None]
+    rows = pa.table({"broker": ["10.0.0.1:9092"] * 3, "cluster": ["A", "B", None]})
+    assert known.placed("api_versions", rows, rows.column_names)["capture"].to_pylist() == ["a.pcap", "b.pcap", None]
 
 
 @pytest.mark.spark

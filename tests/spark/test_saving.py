@@ -56,7 +56,9 @@ def test_every_row_has_its_ids_as_numbers(spark: Any, captures: Path, tmp_path: 
             assert numbers_of(row) == (row["connection_number"], row.get("exchange_number")), name
     orphans = [row for row in rows["exchanges"].to_pylist() if row["exchange_number"] < 0]
     assert orphans
-    partial = [row for row in rows["problems"].to_pylist() if row["connection_number"] and row["exchange_number"] is None]
+    partial = [
+        row for row in rows["problems"].to_pylist() if row["connection_number"] and row["exchange_number"] is None
+    ]
     assert partial
     for name in SCHEMAS:
         (file, *_) = sorted((tmp_path / name).glob("*.parquet"))
