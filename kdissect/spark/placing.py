@@ -84,6 +84,17 @@ ANY_EXCHANGE = ("fetch_exchange_id", "produce_exchange_id", "first_exchange_id",
 """Columns of tables without an exchange of their own: the first that is known tells a row's connection."""
 
 
+def has_times(name: str) -> bool:
+    """Whether rows of a table have a time by themselves."""
+    declared = TABLES[name]
+    return name in TIMES or name == "capture_quality" or "at" in declared.by_name or TIME_KEY in declared.key
+
+
+def names_exchanges(columns: Collection[str]) -> bool:
+    """Whether rows with these columns name a connection or an exchange."""
+    return not {"connection_id", "exchange_id", *ANY_EXCHANGE}.isdisjoint(columns)
+
+
 def schema_of(name: str, columns: Sequence[str]) -> pa.Schema:
     """Columns of a table as it is written: those asked for, then what it lacks of ADDED, then its ids as numbers."""
     own = arrow_schema(name, columns)

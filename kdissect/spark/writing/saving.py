@@ -96,9 +96,11 @@ def _write(
             continue
         _describe(session, f"table {name} of {counted}")
         on_start(name)
-        frame, columns = placed[name], cut.get(name, ())
+        frame, columns = placed[name], [column for column in cut.get(name, ()) if placed.may_have(name, column)]
         _spread(frame, columns, most).write.format(form).partitionBy(*columns).save(run.place(name))
         rows[name] = _rows(session, form, frame, run.place(name))
+        if columns and not rows[name]:  # a file with its columns, for whoever opens the folder
+            frame.limit(0).write.format(form).mode("append").save(run.place(name))
     _describe(session, None)
     lease.check()
     run.commit(list(rows))
