@@ -271,6 +271,7 @@ def test_on_spark(spark: Any, captures: Path, rotate: Any, equal: Any, monkeypat
     large.unpersist()
     assert not pieces.exists()
     assert frame.count() == expected["exchanges"].num_rows  # read again
+    assert spark._jvm.java.lang.System.getProperty("arrow.enable_unsafe_memory_access") is None  # the caller's to set
     monkeypatch.setattr("kdissect.spark.job.ALONE_CORES", 1)
     assert not kdissect.spark.dissect(spark, folder, LATER).plan.whole
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -104,7 +105,7 @@ def spark(
     from kdissect.spark.job import prepare
     from kdissect.spark.keep.store import Store
     from kdissect.spark.source.remote_captures import split_local
-    from kdissect.spark.workers import reason
+    from kdissect.spark.workers import name_scratch_folders, reason
     from kdissect.spark.writing.destination import KEPT, check_format, partitioned, shared, target
     from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.saving import write
@@ -153,7 +154,10 @@ def spark(
                     remarks = made.remarks
                 size = sum(made.bytes)
         except (PySparkException, Py4JError) as error:
-            raise JobFailed(f"Spark: {reason(error)}") from None
+            told = reason(error)
+            if told.endswith(os.strerror(errno.ENOSPC)) and output not in told:  # of rows that Spark keeps
+                told = f"{told} ({', '.join(name_scratch_folders(session))})"
+            raise JobFailed(f"Spark: {told}") from None
         finally:
             hushed.over()  # Python's workers complain when Spark leaves them
             session.stop()
