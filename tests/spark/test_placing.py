@@ -41,7 +41,7 @@ def places(*captures: str) -> Places:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_table_has_the_four_columns_once(name: str) -> None:
+def test_every_table_has_the_columns_of_its_place_once(name: str) -> None:
     schema = schema_of(name, SCHEMAS[name].names)
     assert len(set(schema.names)) == len(schema.names)
     assert set(ADDED.names) <= set(schema.names)

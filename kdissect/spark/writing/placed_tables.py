@@ -1,4 +1,4 @@
-"""A job's tables as they are written: with `capture`, `broker`, `at` and `date`."""
+"""A job's tables as they are written: with the columns of `kdissect.spark.placing` behind their own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SESSIONS = "fetch_sessions"
 
 
 class PlacedTables(Mapping[str, "DataFrame"]):
-    """The tables of a job whose plan is `placed`, each with what it lacks of the four columns, which stand last."""
+    """The tables of a job whose plan is `placed`, each with the columns that written tables have behind their own."""
 
     def __init__(self, made: Dataset) -> None:
         self._made = made

@@ -49,9 +49,10 @@ def write(
     """Write every table of a job (`Job.on(..., placed=True)`, or one that is kept) below `output`; rows of each.
 
     All of them are there together at the end (`snapshots`), in Delta or Iceberg table by table, where rows of exchanges
-    are merged by their id. Each has `capture`, `broker`, `at` and `date`. `by`: for each table the columns that folders
-    are made by. `on_start` is told what is done, each table's name among it, and so is Spark's UI. `lease`: the
-    caller's for `output`; without it the function takes one. Logs a line for each capture set (`kdissect.spark`, INFO).
+    are merged by their id. Each has `capture`, `broker`, `at`, `date` and its ids as numbers. `by`: for each table the
+    columns that folders are made by. `on_start` is told what is done, each table's name among it, and so is Spark's UI.
+    `lease`: the caller's for `output`; without it the function takes one. Logs a line for each capture set
+    (`kdissect.spark`, INFO).
     Raises OutputError where nothing can be written, UsageError for a job that was not made to be written, and while
     another run writes to `output`."""
     if not dataset.plan.placed:
