@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from kdissect.tables.declaration import TABLES, type_name
+from kdissect.tables.declaration import TABLES, column_type
 from tests.analysis import findings_page
 from tests.conftest import ROOT
 
@@ -123,7 +123,7 @@ def test_the_table_reference() -> None:
         parts.append(
             f"\n## {table.name}\n\nOne row per {table.row}.\n\n| column | type | meaning |\n| --- | --- | --- |\n"
         )
-        parts += [f"| `{c.name}` | {type_name(c.type)} | {_cell(c.doc)} |\n" for c in table.columns]
+        parts += [f"| `{c.name}` | {column_type(c)} | {_cell(c.doc)} |\n" for c in table.columns]
     page = ROOT / "docs" / "tables.md"
     _compare(page, page.read_text() if page.exists() else "", "".join(parts))
 

@@ -15,7 +15,7 @@ from kdissect.spark.cells.table_cells import STAGED
 from kdissect.spark.common_connections import Matching, from_begin, with_looks
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.remarks import Remark, rows_of, searched_in_spans
-from kdissect.spark.schemas import spark_schema, with_single, without
+from kdissect.spark.schemas import arrow_schema, spark_schema, with_single, without
 from kdissect.spark.shares import spent_time, topic_shares, transaction_shares
 from kdissect.spark.source.remote_captures import whole_files
 from kdissect.spark.stages import analysing, committed_offsets, decoding
@@ -143,7 +143,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         return decoding.stage_by_broker(self.plan.tables).idle
 
     def _schema(self, name: str) -> pa.Schema:
-        return pa.schema([SCHEMAS[name].field(column) for column in self.plan.tables[name]])
+        return arrow_schema(name, self.plan.tables[name])
 
     def _index(self, plan: Plan, files: Sequence[tuple[int, int]]) -> DataFrame:
         """Index rows of files: (number of the capture, number of the file)."""

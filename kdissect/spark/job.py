@@ -22,6 +22,7 @@ from kdissect.spark.dataset import Dataset
 from kdissect.spark.keep.incremental import KeptDataset
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.source.remote_captures import remote_sources, split_local
+from kdissect.spark.stages.analysing import SUMMED
 from kdissect.spark.stages.plan import Plan, Source, source_of
 from kdissect.spark.whole_dataset import WholeDataset
 from kdissect.tables.declaration import SCHEMAS, columns_of
@@ -140,7 +141,10 @@ class Job:
         files = sum(len(source.files) for source in self.sources)
         if files > FEW_FILES and self._bytes < SMALL_FILE * files:
             return False
-        return self._bytes <= FEW_BYTES or (cores is not None and cores <= ALONE_CORES and self._bytes <= ALONE_BYTES)
+        if self._bytes <= FEW_BYTES:
+            return True
+        summed = not SUMMED.keys().isdisjoint(self.columns)  # one task would make these of all rows, in memory
+        return cores is not None and cores <= ALONE_CORES and self._bytes <= ALONE_BYTES and not summed
 
     def keeps(self, spark: SparkSession, partitions: int | None) -> bool:
         """Whether what is decoded is to be kept where nobody says: to take it up takes longer than to read again what

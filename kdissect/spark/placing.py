@@ -1,14 +1,18 @@
-"""`capture`, `broker`, `at` and `date` for every table that is written, so that each can be cut and pruned by them.
+"""The columns that every table has behind its own when it is written: `capture`, `broker`, `at` and `date`, so that
+each can be cut and pruned by them, and the ids of its exchange and connection as numbers, so that joins and sorts need
+not compare texts.
 
 A table that has such a column keeps its own. Else
 
 - `capture` and `broker` of a row are those of its connection, which an exchange id begins with; of a session those of
-  the first connection that used it. A row of a broker without a connection has the broker's capture where the broker
-  was seen in one capture only; whatever comes out of several captures has none.
+  the first connection that used it, of a delivery the reader's. A row of a broker or a cluster without a connection has
+  their capture where they were seen in one capture only; whatever comes out of several captures has none.
 - `at` is the capture's own time, never one that stands in a message: of rows about exchanges the request's first time,
-  of sessions, connections and findings their begin, of `capture_quality` the file's first packet. Null for what has no
+  of sessions, connections and findings their begin, of `capture_quality` the first packet. Null for what has no
   time (`api_versions`) and for rows of a response whose request was not captured, where the table has no time itself.
 - `date` is the day of `at`, in UTC.
+- `connection_number` and `exchange_number` stand in tables that have `connection_id` or `exchange_id`, and are null
+  where these are. Two rows have the same numbers if and only if they have the same ids.
 """
 
 from __future__ import annotations
@@ -21,13 +25,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.exchange_keys import exchange_keys
+from kdissect.analysis.exchange_keys import NOT_AN_ID, exchange_keys
 from kdissect.arrays.arrow import ints
 from kdissect.arrays.dictionaries import coded as encoded
+from kdissect.arrays.from_numpy import arrow_array
+from kdissect.spark.schemas import arrow_schema
 from kdissect.spark.stages.owners import Owned
 from kdissect.tables.brokers import Brokers
-from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import EXCHANGE_KEYS, TIME, TIME_KEY
+from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.model import CLUSTER, COUNT, EXCHANGE_KEYS, TIME, TIME_KEY
 from kdissect.tables.identity import ID_BYTES, SEPARATOR
 
 Words = npt.NDArray[np.int64]
@@ -41,6 +47,20 @@ ADDED = pa.schema(
     ]
 )
 """What each table has when it is written, its own columns among them."""
+CONNECTION_NUMBER = pa.field(
+    "connection_number",
+    COUNT,
+    metadata={"doc": "The 64 bits that `connection_id` has as hex digits, as a signed number: for joins and sorts."},
+)
+EXCHANGE_NUMBER = pa.field(
+    "exchange_number",
+    COUNT,
+    metadata={
+        "doc": "The ordinal behind the colon of `exchange_id`; -1 - n of `:r<n>`. With `connection_number` it names "
+        "the exchange."
+    },
+)
+"""int64, as the engine counts: a connection that is open for days has no bound that fits 32 bits."""
 TIMES = {
     "connections": ("started_at",),
     "exchanges": ("request_first_at", "response_first_at"),
@@ -60,10 +80,51 @@ TIMES = {
 """Columns whose first known value is a row's time; tables that are not named here have `at` or the helper column."""
 
 
+ANY_EXCHANGE = ("fetch_exchange_id", "produce_exchange_id", "first_exchange_id", "end_exchange_id")
+"""Columns of tables without an exchange of their own: the first that is known tells a row's connection."""
+
+
+def has_times(name: str) -> bool:
+    """Whether rows of a table have a time by themselves."""
+    declared = TABLES[name]
+    return name in TIMES or name == "capture_quality" or "at" in declared.by_name or TIME_KEY in declared.key
+
+
+def names_exchanges(columns: Collection[str]) -> bool:
+    """Whether rows with these columns name a connection or an exchange."""
+    return not {"connection_id", "exchange_id", *ANY_EXCHANGE}.isdisjoint(columns)
+
+
 def schema_of(name: str, columns: Sequence[str]) -> pa.Schema:
-    """Columns of a table as it is written: those asked for, then what it lacks of ADDED."""
-    own = [SCHEMAS[name].field(column) for column in columns]
-    return pa.schema([*own, *(field for field in ADDED if field.name not in columns)])
+    """Columns of a table as it is written: those asked for, then what it lacks of ADDED, then its ids as numbers."""
+    own = arrow_schema(name, columns)
+    return pa.schema([*own, *(field for field in ADDED if field.name not in columns), *_number_fields(name, columns)])
+
+
+def _number_fields(name: str, columns: Collection[str]) -> list[pa.Field]:
+    """The numbers that rows of a table with these columns have beside their ids."""
+    filled = TABLES[name].never_null
+    if "exchange_id" in columns:
+        return [one.with_nullable("exchange_id" not in filled) for one in (CONNECTION_NUMBER, EXCHANGE_NUMBER)]
+    return [CONNECTION_NUMBER.with_nullable("connection_id" not in filled)] if "connection_id" in columns else []
+
+
+Seen = tuple[str | None, str | None]
+"""A cluster and a broker of it. Without a cluster: whichever broker has that name; without a broker: any of it."""
+
+
+def find_sole_captures(brokers: Iterable[tuple[str, str | None, str]]) -> dict[Seen, str]:
+    """By cluster and broker the capture, where one capture alone can have seen them. `brokers`: capture, cluster and
+    name of each address; one whose cluster no message tells may be of any."""
+    addresses = list(brokers)
+    known = {cluster for _, cluster, _ in addresses if cluster is not None}
+    seen: dict[Seen, set[str]] = {}
+    for capture, cluster, broker in addresses:
+        seen.setdefault((None, broker), set()).add(capture)
+        for one in known if cluster is None else {cluster}:
+            seen.setdefault((one, broker), set()).add(capture)
+            seen.setdefault((one, None), set()).add(capture)
+    return {key: next(iter(captures)) for key, captures in seen.items() if len(captures) == 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +139,12 @@ class Places:
     """By such a number."""
     brokers: list[str]
     """By such a number: the broker's name."""
-    alone: Mapping[str, str]
-    """A broker's name -> its capture, where it was seen in one only."""
+    alone: Mapping[Seen, str]
+    """A broker, or a cluster -> its capture, where it was seen in one only."""
     only: str | None
     """The capture, where there is one only."""
-    begins: Mapping[tuple[str, str], int]
-    """(capture, file) -> time of the first packet, µs."""
+    begins: Mapping[tuple[str, str | None], int]
+    """(capture, file) -> time of the first packet, µs; file None: of the capture as a whole."""
 
     @classmethod
     def of(
@@ -103,12 +164,13 @@ class Places:
         every, first = np.unique(np.concatenate(ids), return_index=True)
         captures = [text.partition(SEPARATOR)[0] for text in texts]
         brokers = list(named_brokers.names_of(texts).values())
-        seen: dict[str, set[str]] = {}
-        for broker, capture in zip(brokers, captures, strict=True):
-            seen.setdefault(broker, set()).add(capture)
-        alone = {broker: next(iter(some)) for broker, some in seen.items() if len(some) == 1}
+        clusters = named_brokers.cluster_of()
+        alone = find_sole_captures(zip(captures, (clusters.get(text) for text in texts), brokers, strict=True))
         only = sources[0] if len(sources) == 1 else None
-        return cls(every, np.concatenate(codes)[first], captures, brokers, alone, only, dict(begins))
+        begun: dict[tuple[str, str | None], int] = dict(begins.items())
+        for (capture, _), at in begins.items():
+            begun[capture, None] = min(at, begun.get((capture, None), at))
+        return cls(every, np.concatenate(codes)[first], captures, brokers, alone, only, begun)
 
     def placed(self, name: str, table: pa.Table, columns: Sequence[str], coded: bool = False) -> pa.Table:
         """Rows of a table, with helper columns where they still have them, as they are written: `schema_of`. `coded`:
@@ -119,11 +181,12 @@ class Places:
         if "broker" not in made:
             made["broker"] = self._brokers(table, owner)
         if "capture" not in made:
-            made["capture"] = self._captures(made["broker"], owner)
+            made["capture"] = self._captures(table, made["broker"], owner)
         if "at" not in made:
             made["at"] = self._times(name, table)
         if "date" not in made:
             made["date"] = made["at"].cast(pa.date32())
+        made |= id_numbers(table, columns)
         if coded:
             return pa.table({field.name: _coded(made[field.name], field.type) for field in schema})
         plain = pa.schema([field.remove_metadata() for field in schema])
@@ -147,8 +210,8 @@ class Places:
             return self._number_brokers(ints(table, EXCHANGE_KEYS[0]).view(np.uint64))
         elif "exchange_id" in names:
             ids = table["exchange_id"]
-        elif "first_exchange_id" in names:
-            ids = table["first_exchange_id"]
+        elif told := [name for name in ANY_EXCHANGE if name in names]:
+            ids = pc.coalesce(*(table[name].cast(pa.string()) for name in told))
         elif "connections" in names and pa.types.is_list(table.schema.field("connections").type):
             ids = _first(table["connections"])
         else:
@@ -171,12 +234,22 @@ class Places:
             return pc.replace_substring_regex(keys, "^(?:.*/)?([^/]*)/[^/]*/[^/]*$", "\\1")
         return pa.nulls(len(table), pa.string())
 
-    def _captures(self, brokers: pa.Array, owner: Words | None) -> pa.Array:
+    def _captures(self, table: pa.Table, brokers: pa.Array, owner: Words | None) -> pa.Array:
         if self.only is not None:
             return _texts(np.zeros(len(brokers), np.int64), [self.only])
-        if owner is not None:
+        if owner is not None and (owner >= 0).all():
             return _texts(owner, self.captures)
-        return pa.array([self.alone.get(broker) for broker in brokers.to_pylist()], pa.string())
+        sole = self._sole_captures(table, brokers)
+        return sole if owner is None else pc.coalesce(_texts(owner, self.captures).cast(pa.string()), sole)
+
+    def _sole_captures(self, table: pa.Table, brokers: pa.Array) -> pa.Array:
+        """The capture of each row's cluster and broker, null where they were seen in several."""
+        pairs = pa.table({"broker": brokers.cast(pa.string())})
+        clusters = table[CLUSTER.name] if CLUSTER.name in table.column_names else pa.nulls(len(table))
+        pairs = pairs.append_column("cluster", clusters.cast(pa.string()))
+        codes, distinct = number_rows(pairs)
+        found = [self.alone.get((cluster, broker), self.alone.get((cluster, None))) for broker, cluster in distinct]
+        return pa.array(found, pa.string()).take(codes)
 
     def _times(self, name: str, table: pa.Table) -> pa.Array:
         if name == "capture_quality":
@@ -186,6 +259,38 @@ class Places:
         if TIME_KEY in table.column_names and not known:
             return table[TIME_KEY].cast(pa.int64()).cast(TIME)
         return pc.coalesce(*known) if known else pa.nulls(len(table), TIME)
+
+
+def id_numbers(table: pa.Table, columns: Collection[str]) -> dict[str, pa.Array]:
+    """CONNECTION_NUMBER and EXCHANGE_NUMBER of rows, as far as these columns have ids; null where an id is."""
+    made: dict[str, pa.Array] = {}
+    if "exchange_id" in columns:
+        ids = table["exchange_id"]
+        if EXCHANGE_KEYS[0] in table.column_names:
+            high, ordinals = (ints(table, key) for key in EXCHANGE_KEYS)
+        else:
+            high, ordinals = exchange_keys(ids)
+        unknown = ordinals == NOT_AN_ID if ids.null_count == 0 else np.asarray(ids.is_null())
+        mask = unknown if unknown.any() else None
+        made[CONNECTION_NUMBER.name] = arrow_array(high, mask=mask)
+        made[EXCHANGE_NUMBER.name] = arrow_array(ordinals, mask=mask)
+    if "connection_id" in columns and ("exchange_id" not in columns or table["exchange_id"].null_count):
+        ids = table["connection_id"]
+        mask = np.asarray(ids.is_null()) if ids.null_count else None
+        made[CONNECTION_NUMBER.name] = arrow_array(_connections(ids).view(np.int64), mask=mask)
+    return made
+
+
+def number_rows(table: pa.Table) -> tuple[pa.Array, list[tuple[str | None, ...]]]:
+    """The different rows of a table of texts, and for each row the number of its own."""
+    numbered = np.zeros(len(table), np.int64)
+    for column in table.columns:
+        codes = column.combine_chunks().dictionary_encode(null_encoding="encode")
+        numbered = numbered * max(len(codes.dictionary), 1) + codes.indices.to_numpy()
+        numbered = np.unique(numbered, return_inverse=True)[1]
+    first = np.unique(numbered, return_index=True)[1]
+    rows = table.take(arrow_array(first)).to_pylist()
+    return arrow_array(numbered), [tuple(row.values()) for row in rows]
 
 
 def _texts(codes: Words, values: Sequence[str]) -> pa.Array:

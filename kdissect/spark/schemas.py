@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+
+from kdissect.tables.declaration import SCHEMAS, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
 
+def arrow_schema(name: str, columns: Iterable[str]) -> pa.Schema:
+    """The schema of these columns of a table; those that are declared to be never null are not nullable."""
+    filled = TABLES[name].never_null
+    return pa.schema([SCHEMAS[name].field(column).with_nullable(column not in filled) for column in columns])
+
+
 def spark_schema(schema: pa.Schema, full: Collection[str] = ()) -> StructType:
-    """A Spark schema: same names and types, each column's meaning as its comment. `full`: columns without nulls."""
+    """A Spark schema: same names and types, each column's meaning as its comment. `full`: more columns without null."""
     from pyspark.sql.pandas.types import from_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
@@ -21,7 +29,8 @@ def spark_schema(schema: pa.Schema, full: Collection[str] = ()) -> StructType:
     fields = []
     for made, field in zip(plain.fields, schema, strict=True):
         doc = (field.metadata or {}).get(b"doc", b"").decode()
-        fields.append(StructField(made.name, made.dataType, made.name not in full, {"comment": doc} if doc else None))
+        nullable = made.nullable and made.name not in full
+        fields.append(StructField(made.name, made.dataType, nullable, {"comment": doc} if doc else None))
     return StructType(fields)
 
 

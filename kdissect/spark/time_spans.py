@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 SPAN_ROWS = 1 << 28
 """Rows of a broker that one task analyses, or a few more: 50 GB of small frames, some two minutes."""
+MOST_SPANS = 8
+"""Spans at most; brokers with more rows have longer ones. Spark's plan of a span has the plans of all before it inside,
+and its texts for the UI and the log have each of them twice: with 16 the driver runs out of memory."""
 ACCURACY = 1 << 14
 """Of the instants at which spans end; see `percentile_approx`."""
 
@@ -26,7 +29,7 @@ def span_ends(rows: DataFrame, weights: Mapping[str, int]) -> list[Ends]:
     brokers have of what these hold."""
     from pyspark.sql.functions import percentile_approx
 
-    count = -(-max(weights.values(), default=0) // SPAN_ROWS)
+    count = min(-(-max(weights.values(), default=0) // SPAN_ROWS), MOST_SPANS)
     if count <= 1:
         return []
     shares = [number / count for number in range(1, count)]

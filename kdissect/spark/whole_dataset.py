@@ -27,8 +27,6 @@ from kdissect.spark.workers import settled
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-UNCHECKED = {"arrow.enable_unsafe_memory_access": "true", "arrow.enable_null_check_for_get": "false"}
-"""Properties of the JVM that Arrow looks at once (https://arrow.apache.org/docs/java/, "Java Properties")."""
 ONE_IN = 3
 """Columns of one value are left to Spark's plan where they are one in so many at least: it makes each row a second time
 then, and breaks even with 12 of 46."""
@@ -53,7 +51,6 @@ class WholeDataset(Dataset):
         plan = self.plan
         if self._cores:
             plan = replace(plan, cores=self._cores, pieces="" if self.straight is not None else self._folder)
-            unchecked(self.spark)
         read = partial(_read, plan=plan, straight=self.straight)
         one = self.spark.range(0, 1, 1, 1).mapInArrow(read, spark_schema(STAGED))
         if plan.pieces:  # all cores make rows of what one has read
@@ -177,16 +174,6 @@ class WholeDataset(Dataset):
         folder = self.__dict__.pop("_folder", None)
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def unchecked(spark: SparkSession) -> None:
-    """Let Arrow's Java classes leave out what they check at each access to a value, where these tasks run in this JVM,
-    nobody has said anything about it and no job has loaded them yet: half of what the JVM does to make rows of columns.
-    Spark reads within the number of rows, and only what is not null."""
-    system = spark._jvm.java.lang.System  # type: ignore[union-attr]
-    for name, value in UNCHECKED.items():
-        if system.getProperty(name) is None:
-            system.setProperty(name, value)
 
 
 def _read(batches: Iterable[pa.RecordBatch], plan: Plan, straight: Straight | None) -> Iterator[pa.RecordBatch]:

@@ -6,11 +6,16 @@ import gc
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from kdissect.spark.stages.plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _RAISED = re.compile(r"^(?:[a-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)?): (.+)$")
 """The line that ends a traceback: the exception's type, its modules and what it says."""
@@ -51,13 +56,30 @@ def origin(plan: Plan) -> int:
     return plan.labels[0 if task is None else task.partitionId() % len(plan.labels)]
 
 
+def name_scratch_folders(spark: SparkSession) -> list[str]:
+    """Where Spark keeps rows on the driver's machine, by the settings that name the folders."""
+    default = spark.sparkContext.getConf().get("spark.local.dir", tempfile.gettempdir())
+    return [f"spark.local.dir: {folder}" for folder in os.environ.get("SPARK_LOCAL_DIRS", str(default)).split(",")]
+
+
 def reason(error: Exception) -> str:
     """What made a job fail, in one line: of an exception in a Python worker its own last line, else what Spark says
-    first."""
+    first, and what was at the bottom of that."""
     thrown = getattr(error, "java_exception", None)
     lines = [line.strip() for line in (str(error) if thrown is None else str(thrown)).splitlines()]
     for begin in (i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")):
         raised = next((found for line in lines[begin + 1 :] if (found := _RAISED.match(line))), None)
         if raised is not None:
             return f"{raised[2]} ({raised[1]})"
-    return next((line for line in lines if line), type(error).__name__)
+    first = next((line for line in lines if line), type(error).__name__)
+    bottom = _find_first_cause(thrown)
+    return first if bottom is None or bottom in first else f"{first} {bottom}"
+
+
+def _find_first_cause(thrown: Any) -> str | None:
+    """What the exception says that led to another one of the JVM, in one line; None where there is none, or no text."""
+    below = None if thrown is None else thrown.getCause()
+    while below is not None:
+        thrown, below = below, below.getCause()
+    text = None if thrown is None else thrown.getMessage()
+    return None if text is None else str(text).strip().partition("\n")[0]

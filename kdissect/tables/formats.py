@@ -149,6 +149,8 @@ class ParquetFile:
             if kind is None:
                 self._aside.replace(self.path)
         finally:
+            if self._writer is not None:
+                self._writer.is_open = False  # else one that a full disk kept open is closed again when it goes away
             self._aside.unlink(missing_ok=True)
 
     @property

@@ -44,6 +44,17 @@ def rows_of(table: pa.Table) -> Counter[str]:
     return Counter(map(repr, table.to_pylist()))
 
 
+def numbers_of(row: dict[str, Any]) -> tuple[int | None, int | None]:
+    """A row's ids as numbers: (connection_number, exchange_number)."""
+    exchange = row.get("exchange_id")
+    connection = row.get("connection_id") or (exchange and exchange.partition(":")[0])
+    high = None if connection is None else int.from_bytes(bytes.fromhex(connection), "big", signed=True)
+    if exchange is None:
+        return high, None
+    ordinal = exchange.partition(":")[2]
+    return high, -1 - int(ordinal[1:]) if ordinal.startswith("r") else int(ordinal)
+
+
 def assert_equal(found: Mapping[str, pa.Table], expected: Mapping[str, pa.Table]) -> None:
     assert found.keys() == expected.keys()
     for name, table in expected.items():

@@ -16,7 +16,7 @@ from kdissect.engine.capture_tables import MADE
 from kdissect.problems import CaptureUnreadable, UsageError
 from kdissect.spark import time_spans
 from kdissect.spark.stages import analysing
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration import SCHEMAS, TABLES
 
 pytestmark = [
     pytest.mark.spark,
@@ -100,6 +100,15 @@ def test_columns_carry_their_meaning_and_type(spark: Any, captures: Path) -> Non
     assert frame.dtypes == [("latency_ms", "double"), ("requested_at", "timestamp")]
     doc = SCHEMAS["fetches"].field("latency_ms").metadata[b"doc"].decode()
     assert frame.schema["latency_ms"].metadata["comment"] == doc
+    found.unpersist()
+
+
+@pytest.mark.parametrize("partitions", [None, 2])
+def test_columns_that_are_never_null_are_not_nullable(spark: Any, captures: Path, partitions: int | None) -> None:
+    """Whichever columns have no nulls in these captures alone."""
+    found = kdissect.spark.dissect(spark, captures / "base_tiny.pcap", list(TABLES), partitions=partitions)
+    for name, frame in found.items():
+        assert {field.name for field in frame.schema if not field.nullable} == TABLES[name].never_null, name
     found.unpersist()
 
 

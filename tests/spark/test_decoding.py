@@ -79,6 +79,18 @@ def test_brokers_are_analysed_in_spans_cut_anywhere(
     equal(simulate(paths, 3, list(MADE), spans=spans, cuts=random.Random(seed)), expected)
 
 
+def test_transactions_and_replicas_in_spans_cut_anywhere(
+    captures: Path, simulate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And whatever is made of the rows that the analysis has settled."""
+    monkeypatch.setattr(lots, "MOST", 32)
+    paths = [captures / name for name in ("k4_transactions.pcap", "sweep_391_kraft.pcap")]
+    names = [*MADE, "time_budget", "time_ledger", "topic_traffic", "deliveries", "transactions", "transaction_steps"]
+    expected = kdissect.open(paths).tables(names)
+    assert True in expected["fetches"]["is_follower"].to_pylist()
+    equal(simulate(paths, 3, names, spans=50, cuts=random.Random(4)), expected)
+
+
 def test_giant_connections_are_decoded_in_units(captures: Path, simulate: Any, equal: Any) -> None:
     paths = [captures / name for name in ("base.pcap", "raw_reuse.pcap", "k4_share_group.pcap", "field_burst20.pcap")]
     expected = kdissect.open(paths).tables()

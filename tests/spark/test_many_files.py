@@ -80,5 +80,7 @@ def test_few_cores_read_larger_captures_by_one_task(captures: Path, monkeypatch:
     monkeypatch.setattr("kdissect.spark.job.FEW_BYTES", 0)
     job = prepare(str(captures / "base_tiny.pcap"), ["exchanges"])
     assert [cores for cores in (1, 2, 4, 5, 64, None) if job.by_one_task(cores)] == [1, 2, 4]
+    for name in ("time_budget", "deliveries", "transactions"):  # made by groups, by many tasks
+        assert not prepare(str(captures / "base_tiny.pcap"), ["exchanges", name]).by_one_task(1)
     monkeypatch.setattr("kdissect.spark.job.ALONE_BYTES", 0)
     assert not job.by_one_task(1)

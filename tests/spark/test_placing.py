@@ -1,4 +1,4 @@
-"""`capture`, `broker`, `at` and `date` where tables are written."""
+"""The columns that tables have behind their own where they are written."""
 
 from __future__ import annotations
 
@@ -11,11 +11,19 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.spark.placing import ADDED, TIMES, Places, schema_of
+from kdissect.spark.placing import (
+    ADDED,
+    CONNECTION_NUMBER,
+    EXCHANGE_NUMBER,
+    Places,
+    find_sole_captures,
+    has_times,
+    id_numbers,
+    schema_of,
+)
 from kdissect.spark.stages.owners import Owned
 from kdissect.tables.brokers import Brokers
-from kdissect.tables.declaration import SCHEMAS, TABLES
-from kdissect.tables.declaration.model import TIME_KEY
+from kdissect.tables.declaration import SCHEMAS
 
 ID = 0x82E25F8B285B1D77
 WRITTEN = [
@@ -33,7 +41,7 @@ def places(*captures: str) -> Places:
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_table_has_the_four_columns_once(name: str) -> None:
+def test_every_table_has_the_columns_of_its_place_once(name: str) -> None:
     schema = schema_of(name, SCHEMAS[name].names)
     assert len(set(schema.names)) == len(schema.names)
     assert set(ADDED.names) <= set(schema.names)
@@ -42,9 +50,40 @@ def test_every_table_has_the_four_columns_once(name: str) -> None:
 
 
 def test_every_table_has_its_time_from_somewhere() -> None:
-    timed = {name for name, one in TABLES.items() if TIME_KEY in one.key or "at" in one.by_name}
-    without = {"api_versions", "capture_quality", "clock_offsets", "session_partitions"}
-    assert set(SCHEMAS) - timed - set(TIMES) == without
+    assert {name for name in SCHEMAS if not has_times(name)} == {"api_versions", "clock_offsets", "session_partitions"}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_tables_with_ids_have_them_as_numbers(name: str) -> None:
+    own = SCHEMAS[name].names
+    numbers = {one.name for one in (CONNECTION_NUMBER, EXCHANGE_NUMBER)}
+    found = [column for column in schema_of(name, own).names if column in numbers]
+    expected = [] if "connection_id" not in own else [CONNECTION_NUMBER.name]
+    assert found == ([CONNECTION_NUMBER.name, EXCHANGE_NUMBER.name] if "exchange_id" in own else expected)
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize("helpers", [False, True])
+def test_numbers_are_what_the_ids_say(encoded: bool, helpers: bool) -> None:
+    exchanges = pa.array(["ffffffffffffffff:0", "7fffffffffffffff:r0", "0000000000000001:3000000000"])
+    table = pa.table({"exchange_id": exchanges.dictionary_encode() if encoded else exchanges})
+    if helpers:
+        table = table.append_column("_connection", pa.array([-1, 2**63 - 1, 1]))
+        table = table.append_column("_ordinal", pa.array([0, -1, 3_000_000_000]))
+    found = id_numbers(table, ["exchange_id"])
+    assert found["connection_number"].to_pylist() == [-1, 2**63 - 1, 1]
+    assert found["exchange_number"].to_pylist() == [0, -1, 3_000_000_000]
+
+
+def test_numbers_of_rows_that_lack_an_id() -> None:
+    exchanges = pa.array([f"{ID:016x}:7", None, None])
+    connections = pa.array([f"{ID:016x}", "0000000000000002", None])
+    table = pa.table({"exchange_id": exchanges, "connection_id": connections})
+    found = id_numbers(table, table.column_names)
+    assert found["connection_number"].to_pylist() == [ID - 2**64, 2, None]
+    assert found["exchange_number"].to_pylist() == [7, None, None]
+    assert list(id_numbers(table, ["connection_id"])) == ["connection_number"]
+    assert id_numbers(table.slice(0, 0), table.column_names)["connection_number"].to_pylist() == []
 
 
 def test_rows_of_a_connection_and_of_none() -> None:
@@ -62,9 +101,40 @@ def test_rows_of_a_connection_and_of_none() -> None:
     told = places("a.pcap", "b.pcap").placed("session_partitions", keys, ["session_key"])
     assert told["broker"].to_pylist() == ["10.0.0.1:9092", "3"]
     assert told["capture"].to_pylist() == [None, None]  # the broker is in both
-    files = pa.table({"capture": ["a.pcap"] * 2, "file": ["a.pcap1", None]})
+    files = pa.table({"capture": ["a.pcap"] * 3, "file": ["a.pcap1", None, "a.pcap2"]})
     quality = places("a.pcap").placed("capture_quality", files, ["capture", "file"])
-    assert [at and at.second for at in quality["at"].to_pylist()] == [1, None]
+    assert [at and at.second for at in quality["at"].to_pylist()] == [1, 1, None]
+
+
+def test_a_delivery_is_of_the_capture_that_has_its_fetch() -> None:
+    fetches = pa.array([f"{ID:016x}:7", None, None])
+    produces = pa.array([f"{ID + 1:016x}:7", f"{ID:016x}:2", f"{ID + 1:016x}:3"])
+    table = pa.table({"fetch_exchange_id": fetches, "produce_exchange_id": produces})
+    made = places("a.pcap", "b.pcap").placed("traced", table, table.column_names)
+    assert made["capture"].to_pylist() == ["a.pcap", "a.pcap", None]
+
+
+def test_brokers_and_clusters_that_one_capture_has_seen() -> None:
+    seen = [("a", "A", "1"), ("a", "A", "2"), ("b", "B", "1"), ("c", "B", "2")]
+    sole = {("A", "1"): "a", ("A", "2"): "a", ("A", None): "a", ("B", "1"): "b", ("B", "2"): "c"}
+    assert find_sole_captures(seen) == sole
+    doubt = [*seen, ("d", None, "1")]  # which of the two clusters it is of no message tells
+    assert find_sole_captures(doubt) == {("A", "2"): "a", ("B", "2"): "c"}
+    assert find_sole_captures([("a", None, "1"), ("b", None, "2")]) == {(None, "1"): "a", (None, "2"): "b"}
+
+
+def test_rows_of_a_cluster_that_one_capture_has_seen() -> None:
+    brokers = Brokers()
+    found = ["a.pcap\t10.0.0.1:9092", "b.pcap\t10.0.0.1:9092"]
+    for place, cluster in zip(found, "AB", strict=True):
+        brokers.serves(place)
+        brokers.clusters.note(brokers.clusters.ids, place, cluster)
+    mine = Owned(np.array([ID, ID + 1], np.uint64), np.array([0, 1], np.int32), found)
+    known = Places.of([mine], brokers, ["a.pcap", "b.pcap"], {})
+    rows = pa.table({"topic": ["t", "t", "t"], "cluster": ["A", "B", None]})
+    assert known.placed("topics", rows, rows.column_names)["capture"].to_pylist() == ["a.pcap", "b.pcap", None]
+    rows = pa.table({"broker": ["10.0.0.1:9092"] * 3, "cluster": ["A", "B", None]})
+    assert known.placed("api_versions", rows, rows.column_names)["capture"].to_pylist() == ["a.pcap", "b.pcap", None]
 
 
 @pytest.mark.spark

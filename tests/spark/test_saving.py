@@ -12,7 +12,8 @@ import pytest
 from kdissect.engine.capture_tables import MADE
 from kdissect.spark.job import prepare
 from kdissect.spark.writing.saving import write
-from tests.spark.conftest import rows_of
+from kdissect.tables.declaration import SCHEMAS, TABLES
+from tests.spark.conftest import numbers_of, rows_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -42,6 +43,52 @@ def test_each_job_and_each_capture_set_is_told(
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
+@pytest.mark.parametrize("partitions", [None, 2])
+def test_every_row_has_its_ids_as_numbers(spark: Any, captures: Path, tmp_path: Path, partitions: int | None) -> None:
+    """Written by one task and by many; among them are orphans and problems with a connection alone."""
+    paths = [captures / f"{name}.pcap" for name in ("k4_transactions", "k4_share_group", "field_midstream")]
+    write(prepare(paths, list(SCHEMAS)).on(spark, partitions, placed=True), str(tmp_path))
+    rows = {name: ds.dataset(tmp_path / name, format="parquet").to_table() for name in SCHEMAS}
+    numbered = [name for name, table in rows.items() if "connection_number" in table.column_names]
+    assert len([name for name in numbered if rows[name].num_rows]) > 12
+    for name in numbered:
+        for row in rows[name].to_pylist():
+            assert numbers_of(row) == (row["connection_number"], row.get("exchange_number")), name
+    orphans = [row for row in rows["exchanges"].to_pylist() if row["exchange_number"] < 0]
+    assert orphans
+    partial = [
+        row for row in rows["problems"].to_pylist() if row["connection_number"] and row["exchange_number"] is None
+    ]
+    assert partial
+    for name in SCHEMAS:
+        (file, *_) = sorted((tmp_path / name).glob("*.parquet"))
+        filled = {field.name for field in pq.read_schema(file) if not field.nullable}
+        assert filled - {"connection_number", "exchange_number"} == TABLES[name].never_null, name
+        expected = {"exchange_id", "connection_id"} & TABLES[name].never_null
+        assert ("connection_number" in filled) == bool(expected), name
+    places = ("connection_number", "exchange_number")
+    both = rows["fetch_partitions"].select(["exchange_id", *places]).join(rows["fetches"].select(places), places)
+    assert both.num_rows == rows["fetch_partitions"].num_rows > 0
+
+
+def test_no_column_of_folders_is_void(spark: Any, captures: Path, tmp_path: Path) -> None:
+    """Of tables without times, without brokers, without rows, and of captures that tell no cluster."""
+    names = ["exchanges", "session_partitions", "api_versions", "topics", "clock_offsets", "problems"]
+    by = ["date", "cluster", "broker"]
+    for folder, capture in (("told", "base_tiny.pcap"), ("untold", "field_midstream.pcap")):
+        job = prepare(captures / capture, names).on(spark, placed=True)
+        rows = write(job, str(tmp_path / folder), by=dict.fromkeys(names, by))
+        for name in names:
+            frame = spark.read.parquet(str(tmp_path / folder / name))
+            assert frame.count() == rows[name], name
+            assert "void" not in dict(frame.dtypes).values(), name
+            assert set(by) <= set(frame.columns), name
+        (day,) = (tmp_path / folder / "exchanges").glob("date=*")
+        assert any(day.glob("cluster=*")) == (folder == "told")
+        assert not list((tmp_path / folder / "api_versions").glob("date=*"))
+        assert not list((tmp_path / folder / "session_partitions").glob("date=*"))
+
+
 @pytest.mark.exhaustive
 def test_one_task_writes_what_many_write(spark: Any, captures: Path, tmp_path: Path) -> None:
     """And both write what Spark's own writer does, comments and all."""
@@ -56,8 +103,6 @@ def test_one_task_writes_what_many_write(spark: Any, captures: Path, tmp_path: P
         one, many = (ds.dataset(tmp_path / made / name, format="parquet").to_table() for made in ("None", "3"))
         assert rows_of(one) == rows_of(many), name
         assert one.schema.names == many.schema.names
-        if not by_spark[name]:
-            continue  # folders by date of no rows have no file to read a schema from
         frames = [spark.read.parquet(str(tmp_path / made / name)) for made in ("None", "3", "cut")]
         schemas = [
             {one.name: (one.dataType, one.metadata) for one in frame.schema if one.name != "date"} for frame in frames

@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -189,6 +190,15 @@ def test_rows_of_a_capture_are_those_of_the_local_table(captures: Path, equal: A
         some = replace(wanted, columns=["api", "broker"], named=True, where=where)
         found = list(rows(some, source_of(capture, payload=False), None))
         equal({name: pa.Table.from_batches(found)}, {name: kdissect.open(path).table(name, ["api", "broker"], where)})
+
+
+def test_what_an_older_pyspark_lacks_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kdissect.spark.source.registration import register
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    session: Any = SimpleNamespace(version="3.5.9")
+    with pytest.raises(UsageError, match=r"need PySpark 4\.0 or newer, and this is 3\.5\.9: \S+"):
+        register(session)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from kdissect.spark.placing import schema_of
 from kdissect.spark.source.file_stream import FileStream, Watched, after, offset_of
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.writing import streamed_tables
+from tests.spark.conftest import numbers_of
 
 ENDED = ("pending", "unanswered", "no_response", "one_way", "partial", "orphan")
 """States of exchanges that may wait for the end of the capture."""
@@ -101,7 +102,7 @@ def test_a_file_that_went_away_after_it_was_planned_is_told(pieces: list[Path], 
 
 
 def test_rows_that_are_written_have_their_place(pieces: list[Path]) -> None:
-    """Every table of `follow` has the four columns, as the batch job writes them."""
+    """Every table of `follow` has the columns behind its own, as the batch job writes them."""
     wanted = {name: kdissect.spark.source.streaming.columns(name) for name in STREAMED}
     state, found = None, {name: list[Any]() for name in wanted}
     for piece in pieces:
@@ -115,6 +116,7 @@ def test_rows_that_are_written_have_their_place(pieces: list[Path]) -> None:
     for name, rows in found.items():
         for row in rows:
             assert (row["capture"], row["date"]) == ("cut.pcap", row["at"] and row["at"].date()), name
+            assert (row["connection_number"], row["exchange_number"]) == numbers_of(row), name
             other = exchanges.get(row.get("exchange_id") or "")
             if other is not None:
                 assert row["broker"] == other["broker"], name

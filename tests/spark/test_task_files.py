@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kdissect.output import OutputError
 from kdissect.spark.writing import task_files
 from kdissect.spark.writing.task_files import TableFiles
+from kdissect.tables.formats import ParquetFile
 
 SCHEMA = pa.schema([pa.field("api", pa.string(), metadata={"doc": "The API."}), pa.field("n", pa.int64())])
 
@@ -51,6 +56,34 @@ def _some(files: TableFiles, folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(task_files, "GROUP_ROWS", 9)
     files.add("exchanges", rows(4))
     raise RuntimeError
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("fails", ["write", "__exit__"])
+def test_a_full_disk_is_named_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool, fails: str
+) -> None:
+    """When rows are written, or when a file comes to its end."""
+    plain = getattr(ParquetFile, fails)
+    calls = []
+
+    def fail_second(file: ParquetFile, *given: object) -> None:
+        calls.append(given)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        plain(file, *given)
+
+    monkeypatch.setattr(ParquetFile, fails, fail_second)
+    told = re.escape(f"cannot write {tmp_path}: No space left on device")
+    with pytest.raises(OutputError, match=told):
+        _write_two_tables(tmp_path, apart)
+    assert not list(tmp_path.iterdir())
+
+
+def _write_two_tables(folder: Path, apart: bool) -> None:
+    with TableFiles(folder, {"a": SCHEMA, "b": SCHEMA}, apart) as files:
+        files.add("a", rows(1))
+        files.add("b", rows(2))
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -30,3 +30,31 @@ kdissect.problems.CaptureUnreadable: /data/a.pcap: Permission denied. Look at it
 )
 def test_reason(said: str, expected: str) -> None:
     assert reason(RuntimeError(said)) == expected
+
+
+class Thrown:
+    """An exception of the JVM, as py4j has it."""
+
+    def __init__(self, text: str | None, cause: Thrown | None = None) -> None:
+        self._text, self._cause = text, cause
+
+    def __str__(self) -> str:
+        return f"org.apache.spark.SparkException: {self._text}"
+
+    def getCause(self) -> Thrown | None:
+        return self._cause
+
+    def getMessage(self) -> str | None:
+        return self._text
+
+
+def test_what_was_at_the_bottom_of_it() -> None:
+    full = Thrown("No space left on device")
+    written = RuntimeError()
+    written.java_exception = Thrown("[TASK_WRITE_FAILED] file:/out", Thrown("a task", full))  # type: ignore[attr-defined]
+    expected = "org.apache.spark.SparkException: [TASK_WRITE_FAILED] file:/out No space left on device"
+    assert reason(written) == expected
+    written.java_exception = Thrown("No space left on device", full)  # type: ignore[attr-defined]
+    assert reason(written) == "org.apache.spark.SparkException: No space left on device"
+    written.java_exception = Thrown("out of memory", Thrown(None))  # type: ignore[attr-defined]
+    assert reason(written) == "org.apache.spark.SparkException: out of memory"

@@ -1,6 +1,9 @@
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
+import kdissect
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared, doc, type_name
 
@@ -136,3 +139,13 @@ def test_unknown_names_suggest_the_near_one():
         declared("fetchs")
     with pytest.raises(UsageError, match="did you mean 'latency_ms'"):
         columns_of("exchanges", ["latencyms"])
+
+
+@pytest.mark.parametrize("name", ["base", "k4_transactions", "k4_share_group", "field_midstream", "field_burst20_many"])
+def test_columns_that_are_never_null_have_a_value_in_every_row(captures: Path, name: str) -> None:
+    """Of connections met in the middle, orphans and damaged exchanges, too."""
+    for table, rows in kdissect.open(captures / f"{name}.pcap").tables(list(TABLES)).items():
+        nulls = {column: rows[column].null_count for column in TABLES[table].never_null}
+        assert not any(nulls.values()), (table, nulls)
+    assert {"exchange_id", "connection_id"} <= TABLES["exchanges"].never_null
+    assert not TABLES["problems"].never_null

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import re
@@ -38,6 +39,10 @@ QUIET = Path(__file__).with_name("log4j2.properties")
 LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 """Options of a JVM that has little to do: compiling its code for speed takes it longer than running it, up to half
 of all CPU seconds of a run over small captures."""
+UNCHECKED = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
+"""Properties by which Arrow's Java classes leave out what they check at each access to a value
+(https://arrow.apache.org/docs/java/, "Java Properties"): half of what the JVM does to make rows of columns. Spark reads
+within the number of rows, and only what is not null."""
 NOISE = ("WARNING: Using incubator modules", "Setting default log level to", "To adjust logging level use")
 """Beginnings of lines that Spark's JVM writes whatever the logging is set to."""
 UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
@@ -100,7 +105,7 @@ def spark(
     from kdissect.spark.job import prepare
     from kdissect.spark.keep.store import Store
     from kdissect.spark.source.remote_captures import split_local
-    from kdissect.spark.workers import reason
+    from kdissect.spark.workers import name_scratch_folders, reason
     from kdissect.spark.writing.destination import KEPT, check_format, partitioned, shared, target
     from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.saving import write
@@ -149,7 +154,10 @@ def spark(
                     remarks = made.remarks
                 size = sum(made.bytes)
         except (PySparkException, Py4JError) as error:
-            raise JobFailed(f"Spark: {reason(error)}") from None
+            told = reason(error)
+            if told.endswith(os.strerror(errno.ENOSPC)) and output not in told:  # of rows that Spark keeps
+                told = f"{told} ({', '.join(name_scratch_folders(session))})"
+            raise JobFailed(f"Spark: {told}") from None
         finally:
             hushed.over()  # Python's workers complain when Spark leaves them
             session.stop()
@@ -266,7 +274,7 @@ def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed, l
         without_current_folder()
         built = built.master(master or "local[*]").config("spark.ui.enabled", "false")
         built = built.config("spark.ui.showConsoleProgress", "false")
-        options = [f"-Dlog4j2.configurationFile={QUIET}", *(LIGHT if light else [])]
+        options = [f"-Dlog4j2.configurationFile={QUIET}", *UNCHECKED, *(LIGHT if light else [])]
         built = built.config("spark.driver.extraJavaOptions", " ".join(options))
         built = built.config("spark.python.unix.domain.socket.enabled", "true")
         if (master or "local").startswith("local"):

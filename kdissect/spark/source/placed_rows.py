@@ -1,4 +1,4 @@
-"""Rows of a stream as they are written: with `capture`, `broker`, `at`, `date` (`kdissect.spark.placing`)."""
+"""Rows of a stream as they are written: with the columns of `kdissect.spark.placing` behind their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kdissect.spark.stages.owners import owned
 
 
 class PlacedRows(Continued):
-    """Rows of tables with what they lack of the four columns, which stand last."""
+    """Rows of tables with the columns that written tables have behind their own."""
 
     def resolve_rows(self, name: str, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
         """Unresolved rows as they are written, brokers by the names that are known now."""

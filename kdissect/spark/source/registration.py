@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
+
+from kdissect.installed_copy import install_command
+from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +20,11 @@ def register(spark: SparkSession) -> None:
 
     Where PySpark can push filters down, sets the session's `spark.sql.python.filterPushdown.enabled` to true, unless it
     has been set to false. Other Python data sources are as before: Spark refuses those that take filters without it.
+    Raises UsageError where PySpark has no data sources in Python.
     """
+    if importlib.util.find_spec("pyspark.sql.datasource") is None:
+        told = f"data sources and streams need PySpark 4.0 or newer, and this is {spark.version}"
+        raise UsageError(f"{told}: {install_command('spark')}")
     from pyspark.sql.datasource import DataSourceReader
 
     from kdissect.spark.source.datasource import FilteringFormat, Format

@@ -23,9 +23,8 @@ from kdissect.engine.settings import Settings
 from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
-from kdissect.spark.schemas import spark_schema
+from kdissect.spark.schemas import arrow_schema, spark_schema
 from kdissect.spark.source.registration import register
-from kdissect.tables.declaration import SCHEMAS
 
 if TYPE_CHECKING:
     import pandas
@@ -115,8 +114,7 @@ def rows_of(cells: DataFrame, table: str, columns: Sequence[str], placed: bool =
     """The rows of one table, all of whose cells these are."""
     from kdissect.spark.placing import schema_of
 
-    own = pa.schema([SCHEMAS[table].field(name) for name in columns])
-    schema = schema_of(table, columns) if placed else own
+    schema = schema_of(table, columns) if placed else arrow_schema(table, columns)
     plain = pa.schema([one.remove_metadata() for one in schema])
     return cells.select("data").mapInArrow(partial(_rows, schema=plain), spark_schema(schema))
 

@@ -1,4 +1,4 @@
-"""A job's tables as they are written: with `capture`, `broker`, `at` and `date`."""
+"""A job's tables as they are written: with the columns of `kdissect.spark.placing` behind their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kdissect.arrays.typed_values import loaded
 from kdissect.spark.dataset import Dataset
-from kdissect.spark.placing import Places, schema_of
+from kdissect.spark.placing import Places, has_times, names_exchanges, schema_of
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.stages.owners import OWNERS, Owned
@@ -19,7 +19,7 @@ from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
 from kdissect.spark.writing.task_files import SPARKS, WRITTEN, write_rows, write_staged
 from kdissect.tables.declaration import SCHEMAS, TABLES
-from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.model import CLUSTER, By
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -29,7 +29,7 @@ SESSIONS = "fetch_sessions"
 
 
 class PlacedTables(Mapping[str, "DataFrame"]):
-    """The tables of a job whose plan is `placed`, each with what it lacks of the four columns, which stand last."""
+    """The tables of a job whose plan is `placed`, each with the columns that written tables have behind their own."""
 
     def __init__(self, made: Dataset) -> None:
         self._made = made
@@ -83,6 +83,19 @@ class PlacedTables(Mapping[str, "DataFrame"]):
         if TABLES[name].made in (By.LEARNED, By.NOTED):
             return self._places.placed(name, self._made.collect_small(name), self._made.plan.tables[name])
         return None
+
+    def may_have(self, name: str, column: str) -> bool:
+        """Whether a table may have values of one of its columns. A column of folders without any is void to Spark."""
+        columns, places = self._made.plan.tables[name], self._places
+        if column == CLUSTER.name:
+            return bool(self._made.names.brokers.cluster_of())
+        if column in columns or name == SESSIONS or self._joins(name):
+            return True
+        if column in ("at", "date"):
+            return has_times(name)
+        if names_exchanges(columns) or (column == "broker" and "session_key" in columns):
+            return True
+        return column == "capture" and bool(places.only or places.alone)
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:

@@ -49,9 +49,10 @@ def write(
     """Write every table of a job (`Job.on(..., placed=True)`, or one that is kept) below `output`; rows of each.
 
     All of them are there together at the end (`snapshots`), in Delta or Iceberg table by table, where rows of exchanges
-    are merged by their id. Each has `capture`, `broker`, `at` and `date`. `by`: for each table the columns that folders
-    are made by. `on_start` is told what is done, each table's name among it, and so is Spark's UI. `lease`: the
-    caller's for `output`; without it the function takes one. Logs a line for each capture set (`kdissect.spark`, INFO).
+    are merged by their id. Each has `capture`, `broker`, `at`, `date` and its ids as numbers. `by`: for each table the
+    columns that folders are made by. `on_start` is told what is done, each table's name among it, and so is Spark's UI.
+    `lease`: the caller's for `output`; without it the function takes one. Logs a line for each capture set
+    (`kdissect.spark`, INFO).
     Raises OutputError where nothing can be written, UsageError for a job that was not made to be written, and while
     another run writes to `output`."""
     if not dataset.plan.placed:
@@ -96,9 +97,11 @@ def _write(
             continue
         _describe(session, f"table {name} of {counted}")
         on_start(name)
-        frame, columns = placed[name], cut.get(name, ())
+        frame, columns = placed[name], [column for column in cut.get(name, ()) if placed.may_have(name, column)]
         _spread(frame, columns, most).write.format(form).partitionBy(*columns).save(run.place(name))
         rows[name] = _rows(session, form, frame, run.place(name))
+        if columns and not rows[name]:  # a file with its columns, for whoever opens the folder
+            frame.limit(0).write.format(form).mode("append").save(run.place(name))
     _describe(session, None)
     lease.check()
     run.commit(list(rows))

@@ -55,8 +55,8 @@ def follow(
         follow(spark, "/captures", "/lake", ["exchanges", "fetches", "problems"]).start()
 
     `tables`, `quiet`, `most` and `forget` as for `stream`; `form` is parquet, delta or iceberg. Each table has
-    `capture`, `broker`, `at` and `date`. Where the query stands is in `output`/_checkpoint. Each batch logs a line for
-    each capture set (`kdissect.spark`, INFO). Raises UsageError.
+    `capture`, `broker`, `at`, `date` and its ids as numbers. Where the query stands is in `output`/_checkpoint. Each
+    batch logs a line for each capture set (`kdissect.spark`, INFO). Raises UsageError.
     """
     if form not in FORMS:
         raise UsageError(f"a stream is written as {', '.join(FORMS)}, not {form!r}")

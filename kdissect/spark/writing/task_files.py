@@ -6,6 +6,7 @@ it: what tasks leave behind that failed, were killed or ran twice goes away with
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ import pyarrow as pa
 
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine.saving.writing import Writing
+from kdissect.output import OutputError
 from kdissect.spark.cells.table_cells import read_cell
 from kdissect.spark.placing import Places
 from kdissect.spark.stages.found_holds import FOUND, Found
@@ -35,7 +37,7 @@ SPARKS = b"org.apache.spark.sql.parquet.row.metadata"
 
 class TableFiles:
     """Files of several tables in the making, below `folder`. `schemas`: by table, with metadata that go into files.
-    `apart`: they are written by a thread of its own."""
+    `apart`: they are written by a thread of its own. Raises OutputError where there is no room."""
 
     def __init__(self, folder: Path, schemas: Mapping[str, pa.Schema], apart: bool = False) -> None:
         self._writing = Writing(apart)
@@ -51,6 +53,7 @@ class TableFiles:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        complete = False
         try:
             if kind is None:
                 for name in list(self._waiting):
@@ -58,11 +61,19 @@ class TableFiles:
                 self._writing.wait()
                 for name in list(self._open):
                     self._close(name)
-                return
+                complete = True
         finally:
-            self._writing.__exit__(kind, error, trace)
+            try:
+                self._writing.__exit__(kind, error, trace)
+            finally:
+                if not complete:
+                    self._remove_files()
+
+    def _remove_files(self) -> None:
+        """Leave nothing of what was written."""
         for file in self._open.values():
-            file.__exit__(kind, error, trace)
+            with contextlib.suppress(OSError):  # there is no room for its end either
+                file.__exit__(OSError)
         for _, path, _ in self._done:
             path.unlink(missing_ok=True)
 
@@ -88,17 +99,20 @@ class TableFiles:
 
     def none(self, name: str) -> None:
         """A file without rows."""
-        self._file(name)
+        with self._naming_folder():
+            self._file(name)
         self._close(name)
 
     def _flush(self, name: str) -> None:
         self._writing.do(partial(self._write, name, self._waiting.pop(name)))
 
     def _write(self, name: str, waiting: list[pa.Table]) -> None:
-        file = self._file(name)
-        for batch in unified(pa.concat_tables(waiting, promote_options="permissive")).combine_chunks().to_batches():
-            file.write(batch)
-        if file.size >= FILE_BYTES - GROUP_BYTES:
+        with self._naming_folder():
+            file = self._file(name)
+            for batch in unified(pa.concat_tables(waiting, promote_options="permissive")).combine_chunks().to_batches():
+                file.write(batch)
+            large = file.size >= FILE_BYTES - GROUP_BYTES
+        if large:
             self._close(name)
 
     def _file(self, name: str) -> ParquetFile:
@@ -107,9 +121,18 @@ class TableFiles:
         return self._open[name]
 
     def _close(self, name: str) -> None:
+        with self._naming_folder():
+            self._open[name].__exit__(None)
         file = self._open.pop(name)
-        file.__exit__(None)
         self._done.append((name, file.path, file.rows))
+
+    @contextlib.contextmanager
+    def _naming_folder(self) -> Iterator[None]:
+        """Raises OutputError, which names the folder, where a file cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            raise OutputError(self._folder, error) from None
 
 
 def write_staged(

@@ -124,7 +124,7 @@ def doc(name: str) -> str:
     table = declared(name)
     width = max(len(column.name) for column in table.columns)
     lines = [f"{table.name}: {row_text(table)}"]
-    lines += [f"  {column.name:<{width}}  {type_name(column.type)}: {column.doc}" for column in table.columns]
+    lines += [f"  {column.name:<{width}}  {column_type(column)}: {column.doc}" for column in table.columns]
     return "\n".join(lines)
 
 
@@ -139,6 +139,11 @@ def columns_of(name: str, columns: Sequence[str] | None = None) -> list[str]:
             meant = near(column, known) or f"; it has {some} and others: kdissect tables {name}"
             raise UsageError(f"table {name!r} has no column {column!r}{meant}")
     return known if columns is None else list(columns)
+
+
+def column_type(column: Column) -> str:
+    """A column's type as people read it, and whether it always has a value."""
+    return f"{type_name(column.type)}{', never null' if column.never_null else ''}"
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -156,4 +161,6 @@ def type_name(kind: pa.DataType) -> str:
     return str(kind)
 
 
-__all__ = ["SCHEMAS", "TABLES", "Column", "Table", "columns_of", "declared", "doc", "schema_of", "type_name"]
+__all__ = [
+    "SCHEMAS", "TABLES", "Column", "Table", "column_type", "columns_of", "declared", "doc", "schema_of", "type_name",
+]  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kdissect.tables.declaration import model as m
-from kdissect.tables.declaration.model import By, Column, Gathering, table
+from kdissect.tables.declaration.model import By, Column, Gathering, maybe_null, table
 
 PROCESS_ADDRESS = Column("client_ip", m.TEXT, "Address of a client process; null for other subjects.")
 
@@ -149,9 +149,9 @@ CAPTURE_QUALITY = table(
 PROBLEMS = table(
     "problems",
     "anything not read or not right",
-    m.CAPTURE,
-    m.CONNECTION_ID,
-    m.EXCHANGE_ID,
+    maybe_null(m.CAPTURE),
+    maybe_null(m.CONNECTION_ID),
+    maybe_null(m.EXCHANGE_ID),
     Column("at", m.TIME, "When."),
     Column("file", m.TEXT, "File that `frame` counts in."),
     Column("frame", m.COUNT, "Number of the packet, as Wireshark counts."),

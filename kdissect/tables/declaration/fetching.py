@@ -28,7 +28,7 @@ FETCHES = table(
     m.CONNECTION_ID,
     m.CAPTURE,
     m.BROKER,
-    Column("client_ip", m.TEXT, "Address of the client."),
+    Column("client_ip", m.TEXT, "Address of the client.", never_null=True),
     Column("client_id", m.TEXT, "Client id of the request header."),
     Column("api_version", m.CODE, "Version of the Fetch request."),
     Column("status", m.TEXT, "Status of the exchange, as in `exchanges`."),

@@ -197,6 +197,7 @@ class Column(NamedTuple):
     reads: Reads = NOTHING
     by: By | None = None
     costly: bool = False
+    never_null: bool = False
 
     @property
     def resolver(self) -> Gathering | None:
@@ -271,6 +272,11 @@ class Table:
         return frozenset(column.name for column in self.columns if column.costly)
 
     @cached_property
+    def never_null(self) -> frozenset[str]:
+        """The columns that have a value in every row."""
+        return frozenset(column.name for column in self.columns if column.never_null)
+
+    @cached_property
     def is_analysed(self) -> bool:
         """Rows of its blocks go through the analysis, which fills columns of them."""
         return self.made is By.BLOCK and bool(self.analysed)
@@ -306,6 +312,11 @@ def table(
     return Table(name, row, columns, made, key, reads, tuple(shown.split()), on_request, tuple(when.split()))
 
 
+def maybe_null(column: Column) -> Column:
+    """The column in a table of which not every row has a value."""
+    return column._replace(never_null=False)
+
+
 def plain(column: Column) -> Column:
     """The column where no message has to be read for it: its values are final."""
     return column._replace(reads=NOTHING)
@@ -316,18 +327,26 @@ EXCHANGE_ID = Column(
     TEXT,
     "The exchange: `<connection_id>:<n>`, n the request's ordinal in its connection from 0; `:r<n>` for a "
     "response without request.",
+    never_null=True,
 )
 CONNECTION_ID = Column(
-    "connection_id", TEXT, "The connection: 16 hex digits, a hash of capture, 4-tuple and first packet."
+    "connection_id",
+    TEXT,
+    "The connection: 16 hex digits, a hash of capture, 4-tuple and first packet.",
+    never_null=True,
 )
 CAPTURE = Column(
-    "capture", TEXT, "Name of the capture file, or the common stem of a rotated set; `-` for standard input."
+    "capture",
+    TEXT,
+    "Name of the capture file, or the common stem of a rotated set; `-` for standard input.",
+    never_null=True,
 )
 BROKER = Column(
     "broker",
     TEXT,
     "Broker's node id as text where any message of the capture tells it, else `ip:port`.",
     reads=frozenset([Gathering.BROKERS]),
+    never_null=True,
 )
 CLIENT_NAME = Column(
     "client_name",
