@@ -70,7 +70,7 @@ class Storage:
         if found.type != FileType.File:
             infos = system.get_file_info(FileSelector(own, allow_not_found=True, recursive=deep))
         return [
-            Listed(self.root + one.path[len(top) :], one.size or 0, _changed(system, one), not one.is_file)
+            Listed(self.root + one.path[len(top) :], one.size or 0, _change_time(system, one), not one.is_file)
             for one in infos
             if not any(part.startswith((".", "_")) for part in one.path[len(own) :].split("/"))
         ]
@@ -125,7 +125,7 @@ def _split(path: str) -> tuple[str, str, str]:
     return f"{found[0]}/", found[1].lower(), found[2] or ""
 
 
-def _changed(system: FileSystem, info: Any) -> int:
+def _change_time(system: FileSystem, info: Any) -> int:
     """A file's time of change in ms, 0 for a folder."""
     if not info.is_file:
         return 0
@@ -137,27 +137,27 @@ def _changed(system: FileSystem, info: Any) -> int:
 def _s3(bucket: str, setting: Setting) -> Mapping[str, Any]:
     """Hadoop's settings of S3A, those of the bucket before the common ones, as arguments of S3FileSystem."""
 
-    def found(name: str) -> str | None:
+    def of_bucket(name: str) -> str | None:
         return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
 
-    scheme, _, endpoint = (found("endpoint") or "").rpartition("://")
+    scheme, _, endpoint = (of_bucket("endpoint") or "").rpartition("://")
     if endpoint == "s3.amazonaws.com":  # the endpoint of all regions: pyarrow finds each region's own
         endpoint = ""
     of_endpoint = _REGION.fullmatch(endpoint)
-    region = found("endpoint.region") or (of_endpoint and of_endpoint[1])
+    region = of_bucket("endpoint.region") or (of_endpoint and of_endpoint[1])
     if not (region or endpoint or os.environ.keys() & {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"}):
         from pyarrow.fs import resolve_s3_region
 
         region = resolve_s3_region(bucket)
     return {
-        "access_key": found("access.key"),
-        "secret_key": found("secret.key"),
-        "session_token": found("session.token"),
-        "anonymous": "Anonymous" in (found("aws.credentials.provider") or "") or None,
+        "access_key": of_bucket("access.key"),
+        "secret_key": of_bucket("secret.key"),
+        "session_token": of_bucket("session.token"),
+        "anonymous": "Anonymous" in (of_bucket("aws.credentials.provider") or "") or None,
         "region": region,
         "endpoint_override": endpoint or None,
-        "scheme": "http" if found("connection.ssl.enabled") == "false" else scheme or None,
-        "force_virtual_addressing": bool(endpoint and found("path.style.access") == "false") or None,
+        "scheme": "http" if of_bucket("connection.ssl.enabled") == "false" else scheme or None,
+        "force_virtual_addressing": bool(endpoint and of_bucket("path.style.access") == "false") or None,
     }
 
 
@@ -166,17 +166,17 @@ def _azure(authority: str, setting: Setting) -> Mapping[str, Any]:
     host = authority.partition("@")[2]
     account, _, domain = host.partition(".")
 
-    def found(name: str) -> str | None:
+    def of_account(name: str) -> str | None:
         return setting(f"fs.azure.{name}.{host}") or setting(f"fs.azure.{name}")
 
     own = None if domain == "dfs.core.windows.net" else domain
-    endpoint = found("account.oauth2.client.endpoint")  # https://HOST/TENANT/oauth2/token
+    endpoint = of_account("account.oauth2.client.endpoint")  # https://HOST/TENANT/oauth2/token
     return {
         "account_name": account,
-        "account_key": found("account.key"),
-        "sas_token": found("sas.fixed.token"),
-        "client_id": found("account.oauth2.client.id"),
-        "client_secret": found("account.oauth2.client.secret"),
+        "account_key": of_account("account.key"),
+        "sas_token": of_account("sas.fixed.token"),
+        "client_id": of_account("account.oauth2.client.id"),
+        "client_secret": of_account("account.oauth2.client.secret"),
         "tenant_id": endpoint and endpoint.split("/")[3],
         "dfs_storage_authority": own and f".{own}",
         "blob_storage_authority": own and f".{own.replace('dfs.', 'blob.', 1)}",

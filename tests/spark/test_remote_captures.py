@@ -64,7 +64,7 @@ def test_sets_are_those_of_local_files(rotate: Any, captures: Path, tmp_path: Pa
     ]
     assert next(left for one in found.values() for left in one.left_out)[0] == "far://b/notes.txt"
     assert [one.name for one in opened(far, "far://b/*.gz", "far://b/one.pcap.gz")] == ["one.pcap.gz"]
-    assert {name: (one.ranged, one.whole) for name, one in found.items()} == {
+    assert {name: (one.ranged, one.spark_only) for name, one in found.items()} == {
         "cut.pcap": (True, False), "one.pcap.gz": (False, False)
     }  # fmt: skip
     assert not any(one.ranged for one in opened(far, FAR, payload=True))
@@ -152,7 +152,7 @@ def test_files_of_another_file_system(
     folder = rotate(captures / "base.pcap", 3)
     tables = ["exchanges", "fetch_partitions", "capture_quality", "problems"]
     made = kdissect.spark.dissect(spark, folder.as_uri(), tables, partitions=2, keep=tmp_path / "kept")
-    assert [(one.ranged, one.whole) for one in made.plan.sources] == [(not whole, whole)]
+    assert [(one.ranged, one.spark_only) for one in made.plan.sources] == [(not whole, whole)]
     equal({name: frame.toArrow() for name, frame in made.items()}, kdissect.open(folder).tables(tables))
     again = kdissect.spark.dissect(spark, folder.as_uri(), tables, partitions=2, keep=tmp_path / "kept")
     assert again.reused == "1 of 1 capture as decoded before, 0 decoded whole"

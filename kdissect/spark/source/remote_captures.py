@@ -39,6 +39,8 @@ from kdissect.spark.workers import settled
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Lister = Storage | HadoopFiles
+"""What lists files and gives their first bytes."""
 WHOLE = 512 << 20
 """Bytes of one file: it is in the JVM, in Arrow and in Python at the same time."""
 HEAD = 16 << 10
@@ -89,7 +91,7 @@ def remote_sources(spark: SparkSession | None, paths: Sequence[str], payload: bo
         raise CaptureUnreadable(f"{', '.join(paths)}: {error}") from None
 
 
-def _files_of(spark: SparkSession, path: str) -> Storage | HadoopFiles:
+def _files_of(spark: SparkSession, path: str) -> Lister:
     """What reads a path: by ranges, or for a scheme that nothing in Python opens, the session's JVM."""
 
     def setting(name: str) -> str | None:
@@ -122,13 +124,13 @@ def _escaped(path: str) -> str:
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
-def open_remote(named: Sequence[tuple[str, Storage | HadoopFiles]], payload: bool) -> list[Source]:
+def open_remote(places: Sequence[tuple[str, Lister]], payload: bool) -> list[Source]:
     """Capture sets of what is named: paths, globs, folders, each with what reads it. `payload`: carry payloads whatever
     the files are. Raises CaptureNotFound, NotACapture, CaptureUnreadable."""
-    listed: dict[str, tuple[Listed, Storage | HadoopFiles]] = {}
+    listed: dict[str, tuple[Listed, Lister]] = {}
     with tempfile.TemporaryDirectory(prefix="kdissect-") as folder, ThreadPoolExecutor(READERS) as pool:
         root = Path(folder, "root")
-        for path, files in named:
+        for path, files in places:
             with _explained(path, files):
                 for one in _list_matches(files, path):
                     listed.setdefault(one.path, (one, files))
@@ -140,8 +142,8 @@ def open_remote(named: Sequence[tuple[str, Storage | HadoopFiles]], payload: boo
                     "rotate smaller files, or mount the storage and name the mount."
                 )
         stands = {_stand(root, path): one for path, (one, _) in listed.items()}
-        for place in {stand.parent for stand in stands}:
-            place.mkdir(parents=True, exist_ok=True)
+        for above in {stand.parent for stand in stands}:
+            above.mkdir(parents=True, exist_ok=True)
         heads = pool.map(lambda one: _head(*one), listed.values())
         for stand, head in zip(stands, heads, strict=True):
             stand.write_bytes(head)
@@ -151,7 +153,7 @@ def open_remote(named: Sequence[tuple[str, Storage | HadoopFiles]], payload: boo
             told = str(error)
             for stand, one in stands.items():
                 told = told.replace(str(stand), one.path)
-            raise type(error)(told.replace(str(root), ", ".join(path for path, _ in named))) from None
+            raise type(error)(told.replace(str(root), ", ".join(path for path, _ in places))) from None
         sources = []
         for capture in captures:
             members = [stands[member.path] for member in capture.members if member.path is not None]
@@ -172,14 +174,14 @@ def open_remote(named: Sequence[tuple[str, Storage | HadoopFiles]], payload: boo
         return sources
 
 
-def _head(one: Listed, files: Storage | HadoopFiles) -> bytes:
+def _head(file: Listed, files: Lister) -> bytes:
     """A file's first bytes, as many as are looked at."""
-    with _explained(one.path, files):
-        return files.head(one.path, WHOLE_BLOCKS.get(posixpath.splitext(one.path)[1], HEAD))
+    with _explained(file.path, files):
+        return files.head(file.path, WHOLE_BLOCKS.get(posixpath.splitext(file.path)[1], HEAD))
 
 
 @contextmanager
-def _explained(path: str, files: Storage | HadoopFiles) -> Iterator[None]:
+def _explained(path: str, files: Lister) -> Iterator[None]:
     """Raises CaptureUnreadable for what a file system raises."""
     try:
         yield
@@ -188,7 +190,7 @@ def _explained(path: str, files: Storage | HadoopFiles) -> Iterator[None]:
         raise CaptureUnreadable(f"{path}: cannot be read ({told}).") from None
 
 
-def _list_matches(files: Storage | HadoopFiles, path: str) -> list[Listed]:
+def _list_matches(files: Lister, path: str) -> list[Listed]:
     """The files that a path names, or a pattern, or those in a folder, in order. Raises CaptureNotFound."""
     parts = path.rstrip("/").split("/")
     first = next((i for i, part in enumerate(parts) if _SIGNS.search(part)), None)
@@ -204,7 +206,7 @@ def _list_matches(files: Storage | HadoopFiles, path: str) -> list[Listed]:
     return sorted(found, key=lambda one: one.path)
 
 
-def _match_below(files: Storage | HadoopFiles, folder: str, parts: Sequence[str]) -> list[Listed]:
+def _match_below(files: Lister, folder: str, parts: Sequence[str]) -> list[Listed]:
     """What matches the parts of a pattern below a folder; `**` stands for any number of folders, as on local disks."""
     part, rest = parts[0], parts[1:]
     if not _SIGNS.search(part):

@@ -88,7 +88,7 @@ class Source:
         return bool(self.stamps)
 
     @property
-    def whole(self) -> bool:
+    def spark_only(self) -> bool:
         """Whether only Spark can read its files, each as a whole."""
         return self.remote and self.storage is None
 
