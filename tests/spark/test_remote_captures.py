@@ -15,9 +15,10 @@ from pyarrow.fs import LocalFileSystem
 
 import kdissect
 from kdissect.capture import CaptureSet, Member
-from kdissect.problems import CaptureNotFound, CaptureUnreadable, NotACapture
+from kdissect.problems import CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark import remote_storage
 from kdissect.spark.file_system import HadoopFiles, Listed
+from kdissect.spark.job import prepare
 from kdissect.spark.remote_storage import Storage
 from kdissect.spark.source import remote_captures
 from kdissect.spark.source.remote_captures import open_remote, split_local
@@ -118,6 +119,14 @@ def test_what_is_wrong_is_one_line(captures: Path, tmp_path: Path, far: Storage)
         source.member(0).open()
 
 
+def test_other_ways_to_read_say_that_they_are_local() -> None:
+    nobody: Any = None
+    with pytest.raises(UsageError, match=r"^s3a://b/day: files are followed on this machine's disks\. Mount"):
+        kdissect.spark.stream(nobody, "s3a://b/day")
+    with pytest.raises(UsageError, match=r"^s3a://b/x: of other file systems only tables are made\. Mount"):
+        kdissect.spark.messages(nobody, "s3a://b/x", "Metadata", "request")
+
+
 def test_only_whole_files_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     files = HadoopFiles.__new__(HadoopFiles)
     monkeypatch.setattr(
@@ -156,6 +165,8 @@ def test_files_of_another_file_system(
     equal({name: frame.toArrow() for name, frame in made.items()}, kdissect.open(folder).tables(tables))
     again = kdissect.spark.dissect(spark, folder.as_uri(), tables, partitions=2, keep=tmp_path / "kept")
     assert again.reused == "1 of 1 capture as decoded before, 0 decoded whole"
+    pattern = f"{folder.parent.as_uri()}/{folder.name[:-1]}?/cut.pcap*"
+    assert [len(one.files) for one in prepare(pattern, ["exchanges"], spark).sources] == [3]
     with pytest.raises(CaptureUnreadable, match="No FileSystem for scheme"):
         kdissect.spark.dissect(spark, "nosuch://b/x.pcap")
 

@@ -78,7 +78,9 @@ def jars(tmp_path: Path) -> Path:
 def bucket(endpoint: str) -> FileSystem:
     """The server's files."""
     host = endpoint.removeprefix("http://")
-    return S3FileSystem("anyone", secret_key="any", region="us-east-1", scheme="http", endpoint_override=host)
+    return S3FileSystem(
+        access_key="anyone", secret_key="any", region="us-east-1", scheme="http", endpoint_override=host
+    )
 
 
 def test_there_and_back(

@@ -82,7 +82,7 @@ def remote_sources(spark: SparkSession | None, paths: Sequence[str], payload: bo
     from py4j.protocol import Py4JJavaError
 
     if spark is None:
-        raise UsageError(f"{paths[0]}: a session of Spark is needed for this file system")
+        raise UsageError(f"{paths[0]}: of other file systems only tables are made. Mount the storage, name the mount.")
     try:
         return open_remote([(path, _files_of(spark, path)) for path in paths], payload)
     except Py4JJavaError as error:
