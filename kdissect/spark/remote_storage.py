@@ -34,8 +34,9 @@ Setting = Callable[[str], str | None]
 """A setting of Hadoop's by its name, None where nobody has set it."""
 BLOCK = 8 << 20
 """Bytes of one request while a file is read from front to back: at 100 MB/s it takes longer than waiting for it."""
-UNOPENED = (OSError, ValueError, ImportError, NotImplementedError)
-"""What is raised for a scheme that there is no file system for, and for one that lacks a library."""
+UNOPENED = (OSError, ValueError, TypeError, ImportError, NotImplementedError)
+"""What is raised for a scheme that there is no file system for, for one that lacks a library, and for arguments that
+only a later pyarrow has."""
 _ROOT = re.compile(r"([a-z][a-z0-9+.-]*):(?://([^/]*))?", re.IGNORECASE)
 _SECRET = re.compile("key|secret|token")
 _REGION = re.compile(r"s3[.-]([a-z0-9-]+)\.amazonaws\.com")

@@ -159,12 +159,18 @@ def test_files_of_another_file_system(
     if whole:
         monkeypatch.setattr(remote_captures, "open_storage", _unopened)
     folder = rotate(captures / "base.pcap", 3)
+    last = (folder / "cut.pcap2").rename(tmp_path / "cut.pcap2")
     tables = ["exchanges", "fetch_partitions", "capture_quality", "problems"]
     made = kdissect.spark.dissect(spark, folder.as_uri(), tables, partitions=2, keep=tmp_path / "kept")
     assert [(one.ranged, one.spark_only) for one in made.plan.sources] == [(not whole, whole)]
     equal({name: frame.toArrow() for name, frame in made.items()}, kdissect.open(folder).tables(tables))
     again = kdissect.spark.dissect(spark, folder.as_uri(), tables, partitions=2, keep=tmp_path / "kept")
     assert again.reused == "1 of 1 capture as decoded before, 0 decoded whole"
+    last.rename(folder / "cut.pcap2")
+    grown = kdissect.spark.dissect(spark, folder.as_uri(), tables, partitions=2, keep=tmp_path / "kept")
+    equal({name: frame.toArrow() for name, frame in grown.items()}, kdissect.open(folder).tables(tables))
+    works = "1 decoded whole" if whole else "1 with 1 new file and the connections that were open, 0 decoded whole"
+    assert grown.reused == f"0 of 1 capture as decoded before, {works}"
     pattern = f"{folder.parent.as_uri()}/{folder.name[:-1]}?/cut.pcap*"
     assert [len(one.files) for one in prepare(pattern, ["exchanges"], spark).sources] == [3]
     with pytest.raises(CaptureUnreadable, match="No FileSystem for scheme"):
