@@ -141,7 +141,7 @@ def _s3(bucket: str, setting: Setting) -> Mapping[str, Any]:
     def of_bucket(name: str) -> str | None:
         return setting(f"fs.s3a.bucket.{bucket}.{name}") or setting(f"fs.s3a.{name}")
 
-    scheme, _, endpoint = (of_bucket("endpoint") or "").rpartition("://")
+    scheme, _, endpoint = (of_bucket("endpoint") or "").rstrip("/").rpartition("://")
     if endpoint == "s3.amazonaws.com":  # the endpoint of all regions: pyarrow finds each region's own
         endpoint = ""
     of_endpoint = _REGION.fullmatch(endpoint)

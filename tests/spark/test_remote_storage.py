@@ -24,7 +24,7 @@ def arguments(path: str, settings: Mapping[str, str]) -> tuple[str, dict[str, An
 
 def test_settings_of_s3(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {
-        "fs.s3a.endpoint": "http://127.0.0.1:9000", "fs.s3a.access.key": "anyone", "fs.s3a.secret.key": "anything",
+        "fs.s3a.endpoint": "http://127.0.0.1:9000/", "fs.s3a.access.key": "anyone", "fs.s3a.secret.key": "anything",
         "fs.s3a.bucket.night.access.key": "owl", "fs.s3a.path.style.access": "true",
     }  # fmt: skip
     common = {"secret_key": "anything", "endpoint_override": "127.0.0.1:9000", "scheme": "http"}
