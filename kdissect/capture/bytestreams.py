@@ -169,7 +169,7 @@ class Decompressed:
     rereadable = False
     size: int | None = None
 
-    def __init__(self, source: PlainFile | OpenFile, compression: str) -> None:
+    def __init__(self, source: Stream, compression: str) -> None:
         self.source = source
         self.compression = compression
         self.problem = ""
@@ -295,9 +295,16 @@ def open_stream(path: Path) -> Stream:
         ) from None
     except OSError as error:
         raise CaptureUnreadable(f"{path}: cannot be read ({error.strerror}).") from None
+    opened = decompressed(plain)
+    plain.close()  # a thousand may be opened before the first is read on
+    return opened
+
+
+def decompressed(plain: Stream) -> Stream:
+    """A file's stream, through any compression that its content shows. Raises CaptureUnreadable where a package is
+    missing."""
     head = bytearray(HEAD)
     head = head[: plain.pread(memoryview(head), 0)]
-    plain.close()  # a thousand may be opened before the first is read on
     compression = compression_of(bytes(head))
     return Decompressed(plain, compression) if compression else plain
 

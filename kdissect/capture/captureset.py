@@ -287,8 +287,8 @@ class CaptureSet(Condition):
                 first = until
 
     def close(self) -> None:
-        """Close every file that was opened by path."""
+        """Close every file that was opened here."""
         for i, stream in self._streams.items():
-            if self.members[i].path is not None:
+            if self.members[i].file is None:
                 stream.close()
         self._streams.clear()

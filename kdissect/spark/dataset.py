@@ -147,7 +147,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def _index(self, plan: Plan, files: Sequence[tuple[int, int]]) -> DataFrame:
         """Index rows of files: (number of the capture, number of the file)."""
-        tasks = _tasks(plan, [(n, file) for n, file in files if not plan.sources[n].remote])
+        tasks = _tasks(plan, [(n, file) for n, file in files if not plan.sources[n].spark_only])
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -155,7 +155,7 @@ class Dataset(Mapping[str, "DataFrame"]):
                     yield from settled("index", index(tasks[task], plan))
 
         here = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, spark_schema(INDEX))
-        whole = [(n, file) for n, file in files if plan.sources[n].remote]
+        whole = [(n, file) for n, file in files if plan.sources[n].spark_only]
         return here if not whole else here.unionAll(whole_files(self.spark, plan, whole))
 
     @cached_property

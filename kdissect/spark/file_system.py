@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file: its whole path with the scheme, its bytes, its time of change in ms."""
+    """A file: its whole path with the scheme, its bytes, its time of change in ms; or a folder."""
 
     path: str
     size: int
     changed: int
+    folder: bool = False
 
 
 class HadoopFiles:
@@ -65,19 +66,20 @@ class HadoopFiles:
         return [str(status.getPath().getName()) for status in files.listStatus(made)]
 
     def list_files(self, path: str, deep: bool) -> list[Listed]:
-        """The file of this name, or the files in a folder, with `deep` those in folders below it too; hidden ones left
+        """The file of this name, or what is in a folder, with `deep` what is in folders below it too; hidden ones left
         out; none for a path that is not there. The time is linear in files.
         """
         made, files = self._of(path)
         if not files.exists(made):
             return []
         top = str(files.makeQualified(made))
-        found, names = [], files.listFiles(made, deep)
+        found, names = [], files.listFiles(made, True) if deep else files.listStatusIterator(made)
         while names.hasNext():
             one = names.next()
             place = str(one.getPath())
             if not any(part.startswith((".", "_")) for part in place.removeprefix(top).split("/")):
-                found.append(Listed(place, int(one.getLen()), int(one.getModificationTime())))
+                folder = bool(one.isDirectory())
+                found.append(Listed(place, int(one.getLen()), int(one.getModificationTime()), folder))
         return found
 
     def head(self, path: str, most: int) -> bytes:

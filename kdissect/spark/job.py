@@ -195,7 +195,7 @@ def prepare(
             raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
     sources = [source_of(capture, transport == "payload") for capture in captures]
     if far:
-        sources += remote_sources(spark, far)
+        sources += remote_sources(spark, far, transport == "payload")
     return Job(sources, columns, settings, strict, refused)
 
 

@@ -23,7 +23,9 @@ def there_and_back(session: Any, root: str, first: str, second: str) -> None:
     tables = ["exchanges", "groups"]
     for turn, (capture, place) in enumerate(((first, "/in/day/base_tiny.pcap"), (second, "/in/raw_ids.pcap")), 1):
         HadoopFiles(session).write(f"{root}{place}", Path(capture).read_bytes())
-        made = prepare([f"{root}/in"], tables, session).on(session, 2, f"{root}/kept", placed=True)
+        job = prepare([f"{root}/in"], tables, session)
+        print("ranged", [source.ranged for source in job.sources])
+        made = job.on(session, 2, f"{root}/kept", placed=True)
         write(made, f"{root}/out")
         print(made.reused)
         local = kdissect.open([first, second][:turn]).table("exchanges")

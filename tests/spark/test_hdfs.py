@@ -18,15 +18,25 @@ from tests.spark.jars import fetched, hadoop
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 
 
-def test_there_and_back(captures: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", [None, "hdfs-native"])
+def test_there_and_back(captures: Path, tmp_path: Path, package: str | None) -> None:
+    """Read as whole files where neither libhdfs nor a package of fsspec's is there, and by ranges."""
     jars = fetched(tmp_path, [f"org.apache.hadoop:hadoop-client-minicluster:{hadoop()}"], alone=True)
     (jar,) = jars.glob("*.jar")
+    place = tmp_path / "packages"
+    if package is not None:
+        command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(place), package, "fsspec"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no registry gives {package}: {done.stderr.strip().splitlines()[-1:]}")
     job = [sys.executable, str(ROOT / "tests" / "spark" / "hdfs_job.py"), str(jar), str(tmp_path / "dfs")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    paths = os.pathsep.join([str(ROOT), str(place)])
+    environment = {**os.environ, "PYTHONPATH": paths, "PYSPARK_PYTHON": sys.executable}
     chosen = [str(captures / one) for one in ("base_tiny.pcap", "raw_ids.pcap")]
     ran = subprocess.run([*job, *chosen], env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
+    by_range = package is not None
     assert ran.stdout.splitlines() == [
-        "0 of 1 capture as decoded before, 1 decoded whole", "True",
-        "1 of 2 captures as decoded before, 1 decoded whole", "True",
+        f"ranged {[by_range]}", "0 of 1 capture as decoded before, 1 decoded whole", "True",
+        f"ranged {[by_range] * 2}", "1 of 2 captures as decoded before, 1 decoded whole", "True",
     ]  # fmt: skip

@@ -1,40 +1,43 @@
-"""Captures in file systems that only Spark reads."""
+"""Captures in file systems elsewhere."""
 
 from __future__ import annotations
 
 import gzip
+import platform
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow.fs import LocalFileSystem
 
 import kdissect
-from kdissect.problems import CaptureNotFound, CaptureUnreadable, NotACapture
-from kdissect.spark.file_system import Listed
+from kdissect.capture import CaptureSet, Member
+from kdissect.problems import CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
+from kdissect.spark import remote_storage
+from kdissect.spark.file_system import HadoopFiles, Listed
+from kdissect.spark.job import prepare
+from kdissect.spark.remote_storage import Storage
 from kdissect.spark.source import remote_captures
 from kdissect.spark.source.remote_captures import open_remote, split_local
+from kdissect.spark.stages.plan import Source
+
+FAR = "far://b/"
 
 
-class Remote:
+@pytest.fixture
+def far(tmp_path: Path) -> Iterator[Storage]:
     """A folder of this machine as a file system elsewhere."""
+    storage = Storage(FAR, (("secret_key", "hush"),))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(remote_storage, "open_storage", lambda _: (LocalFileSystem(), f"{tmp_path}/"))
+        yield storage
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
 
-    def list_files(self, path: str, deep: bool) -> list[Listed]:
-        place = self._of(path)
-        found = [place] if place.is_file() else sorted(place.glob("**/*" if deep else "*"))
-        return [
-            Listed(f"far://b/{one.relative_to(self._folder)}", one.stat().st_size, 7) for one in found if one.is_file()
-        ]
-
-    def head(self, path: str, most: int) -> bytes:
-        return self._of(path).read_bytes()[:most]
-
-    def _of(self, path: str) -> Path:
-        return self._folder / path.removeprefix("far://b").lstrip("/")
+def opened(storage: Storage, *paths: str, payload: bool = False) -> list[Source]:
+    return open_remote([(path, storage) for path in paths], payload)
 
 
 def test_what_is_here_and_what_is_elsewhere(tmp_path: Path) -> None:
@@ -46,15 +49,14 @@ def test_what_is_here_and_what_is_elsewhere(tmp_path: Path) -> None:
     assert split_local(["odd:name.pcap"]) == (["odd:name.pcap"], [])
 
 
-def test_sets_are_those_of_local_files(rotate: Any, captures: Path, tmp_path: Path) -> None:
+def test_sets_are_those_of_local_files(rotate: Any, captures: Path, tmp_path: Path, far: Storage) -> None:
     folder = rotate(captures / "base.pcap", 3)
     for piece in (folder / "cut.pcap", folder / "cut.pcap1", folder / "cut.pcap2"):
         (tmp_path / "day 1").mkdir(exist_ok=True)
         shutil.copy(piece, tmp_path / "day 1")
     (tmp_path / "one.pcap.gz").write_bytes(gzip.compress((captures / "base.pcap").read_bytes()))
     (tmp_path / "notes.txt").write_text("no capture, but long enough to look like one")
-    files: Any = Remote(tmp_path)
-    found = {one.name: one for one in open_remote(files, ["far://b/"])}
+    found = {one.name: one for one in opened(far, FAR)}
     assert found.keys() == {"cut.pcap", "one.pcap.gz"}
     assert [path for _, path in found["cut.pcap"].files] == [f"far://b/day 1/cut.pcap{n}" for n in ("", 1, 2)]
     assert all(list(one.stored) == [size for size, _ in one.stamps] for one in found.values())
@@ -62,45 +64,118 @@ def test_sets_are_those_of_local_files(rotate: Any, captures: Path, tmp_path: Pa
         (folder / f"cut.pcap{n}").stat().st_size for n in ("", 1, 2)
     ]
     assert next(left for one in found.values() for left in one.left_out)[0] == "far://b/notes.txt"
-    assert [one.name for one in open_remote(files, ["far://b/*.gz", "far://b/one.pcap.gz"])] == ["one.pcap.gz"]
+    assert [one.name for one in opened(far, "far://b/*.gz", "far://b/one.pcap.gz")] == ["one.pcap.gz"]
+    assert {name: (one.ranged, one.spark_only) for name, one in found.items()} == {
+        "cut.pcap": (True, False), "one.pcap.gz": (False, False)
+    }  # fmt: skip
+    assert not any(one.ranged for one in opened(far, FAR, payload=True))
+
+
+def test_patterns_in_any_part(captures: Path, tmp_path: Path, far: Storage) -> None:
+    for place in ("day/a1/x.pcap", "day/a2/x.pcap", "day/b1/x.pcap", "day/a1/deep/y.pcap", "day/.a3/x.pcap"):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(captures / "base_tiny.pcap", tmp_path / place)
+
+    def found(pattern: str) -> list[str]:
+        return sorted(path.removeprefix(FAR) for one in opened(far, FAR + pattern) for _, path in one.files)
+
+    assert found("day/*/x.pcap") == ["day/a1/x.pcap", "day/a2/x.pcap", "day/b1/x.pcap"]
+    assert found("d?y/a[2-9]/*") == ["day/a2/x.pcap"]
+    assert found("*/a1/deep/y.pcap") == ["day/a1/deep/y.pcap"]
+    assert found("day/**/y.pcap") == ["day/a1/deep/y.pcap"]
+    assert found("day/a*/**") == ["day/a1/deep/y.pcap", "day/a1/x.pcap", "day/a2/x.pcap"]
+    with pytest.raises(CaptureNotFound, match="no file matches"):
+        found("day/*/deep")
 
 
 @pytest.mark.parametrize(("codec", "end"), [("zstd", "zst"), ("lz4", "lz4"), ("gzip", "gz")])
-def test_compressed_files(captures: Path, tmp_path: Path, codec: str, end: str) -> None:
-    """Their first block is larger than what is looked at of others."""
+def test_compressed_files(captures: Path, tmp_path: Path, far: Storage, codec: str, end: str) -> None:
+    """Their first block is larger than what is looked at of others. They are read as a stream."""
     with pa.CompressedOutputStream(str(tmp_path / f"one.pcap.{end}"), codec) as stream:
         stream.write((captures / "k4_transactions.pcap").read_bytes())
     assert (tmp_path / f"one.pcap.{end}").stat().st_size > 2 * remote_captures.HEAD
-    files: Any = Remote(tmp_path)
-    assert [one.name for one in open_remote(files, [f"far://b/one.pcap.{end}"])] == [f"one.pcap.{end}"]
+    (source,) = opened(far, f"far://b/one.pcap.{end}")
+    assert (source.name, source.ranged) == (f"one.pcap.{end}", False)
+    read = source.capture()
+    packets = sum(len(block.packets) for block in read.blocks(read.window()))
+    read.close()
+    local = CaptureSet("", [Member("", captures / "k4_transactions.pcap")])
+    assert packets == sum(len(block.packets) for block in local.blocks(local.window()))
+    local.close()
 
 
-def test_what_is_wrong_is_one_line(captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files: Any = Remote(tmp_path)
+def test_what_is_wrong_is_one_line(captures: Path, tmp_path: Path, far: Storage) -> None:
     (tmp_path / "bad.pcap").write_bytes(b"no capture at all")
     with pytest.raises(CaptureNotFound, match=r"far://b/none\.pcap: no such file"):
-        open_remote(files, ["far://b/none.pcap"])
+        opened(far, "far://b/none.pcap")
     with pytest.raises(CaptureNotFound, match="no file matches"):
-        open_remote(files, ["far://b/*.cap"])
+        opened(far, "far://b/*.cap")
     with pytest.raises(NotACapture, match=r"^far://b/bad\.pcap: not a capture"):
-        open_remote(files, ["far://b/bad.pcap"])
+        opened(far, "far://b/bad.pcap")
     shutil.copy(captures / "base_tiny.pcap", tmp_path)
-    monkeypatch.setattr(remote_captures, "WHOLE", 1 << 10)
-    with pytest.raises(CaptureUnreadable, match="0 MB in one file, where Spark reads whole files"):
-        open_remote(files, ["far://b/base_tiny.pcap"])
+    (source,) = opened(far, "far://b/base_tiny.pcap")
+    (tmp_path / "base_tiny.pcap").unlink()
+    with pytest.raises(CaptureUnreadable, match=rf"^far://b/base_tiny\.pcap: cannot be read on {platform.node()} \("):
+        source.member(0).open()
+
+
+def test_other_ways_to_read_say_that_they_are_local() -> None:
+    nobody: Any = None
+    with pytest.raises(UsageError, match=r"^s3a://b/day: files are followed on this machine's disks\. Mount"):
+        kdissect.spark.stream(nobody, "s3a://b/day")
+    with pytest.raises(UsageError, match=r"^s3a://b/x: of other file systems only tables are made\. Mount"):
+        kdissect.spark.messages(nobody, "s3a://b/x", "Metadata", "request")
+
+
+def test_only_whole_files_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = HadoopFiles.__new__(HadoopFiles)
+    monkeypatch.setattr(
+        HadoopFiles, "list_files", lambda self, path, deep: [Listed(path, remote_captures.WHOLE + 1, 7)]
+    )
+    with pytest.raises(CaptureUnreadable, match=r"^x://b/a\.pcap: 512 MB in one file, where Spark reads whole files"):
+        open_remote([("x://b/a.pcap", files)], False)
+
+
+def test_no_secret_is_in_an_error(tmp_path: Path, far: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Denying(LocalFileSystem):
+        def get_file_info(self, path: Any) -> Any:
+            raise OSError("denied to whoever says hush\nand more")
+
+    monkeypatch.setattr(remote_storage, "open_storage", lambda _: (Denying(), "/"))
+    with pytest.raises(CaptureUnreadable) as raised:
+        opened(far, "far://b/x.pcap")
+    assert str(raised.value) == "far://b/x.pcap: cannot be read (denied to whoever says ...)."
+    assert "hush" not in repr(far)
 
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+@pytest.mark.parametrize("whole", [False, True])
 def test_files_of_another_file_system(
-    spark: Any, rotate: Any, captures: Path, equal: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any, rotate: Any, captures: Path, equal: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
+    """Read by ranges, and as whole files where nothing in Python opens the file system."""
     monkeypatch.setattr(remote_captures, "_LOCAL", remote_captures.re.compile("never:"))  # as if it were far away
+    if whole:
+        monkeypatch.setattr(remote_captures, "open_storage", _unopened)
     folder = rotate(captures / "base.pcap", 3)
+    last = (folder / "cut.pcap2").rename(tmp_path / "cut.pcap2")
     tables = ["exchanges", "fetch_partitions", "capture_quality", "problems"]
     made = kdissect.spark.dissect(spark, folder.as_uri(), tables, partitions=2, keep=tmp_path / "kept")
+    assert [(one.ranged, one.spark_only) for one in made.plan.sources] == [(not whole, whole)]
     equal({name: frame.toArrow() for name, frame in made.items()}, kdissect.open(folder).tables(tables))
     again = kdissect.spark.dissect(spark, folder.as_uri(), tables, partitions=2, keep=tmp_path / "kept")
     assert again.reused == "1 of 1 capture as decoded before, 0 decoded whole"
+    last.rename(folder / "cut.pcap2")
+    grown = kdissect.spark.dissect(spark, folder.as_uri(), tables, partitions=2, keep=tmp_path / "kept")
+    equal({name: frame.toArrow() for name, frame in grown.items()}, kdissect.open(folder).tables(tables))
+    works = "1 decoded whole" if whole else "1 with 1 new file and the connections that were open, 0 decoded whole"
+    assert grown.reused == f"0 of 1 capture as decoded before, {works}"
+    pattern = f"{folder.parent.as_uri()}/{folder.name[:-1]}[{folder.name[-1]}]/cut.pcap*"
+    assert [len(one.files) for one in prepare(pattern, ["exchanges"], spark).sources] == [3]
     with pytest.raises(CaptureUnreadable, match="No FileSystem for scheme"):
         kdissect.spark.dissect(spark, "nosuch://b/x.pcap")
+
+
+def _unopened(storage: Storage) -> Any:
+    raise OSError("no library")

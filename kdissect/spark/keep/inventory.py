@@ -2,8 +2,8 @@
 
 Rules.
 
-- A file is the same as before when its path, size, time of change and the bytes at both of its ends are; of a file that
-  only Spark can read, path, size and time of change.
+- A file is the same as before when its path, size, time of change and the bytes at both of its ends are; of a file in
+  remote storage, path, size and time of change. One that has grown there counts as another file.
 - A set whose files are all the same is not read again.
 - A set goes on when its files of before are all there in their order, the same, and new ones follow; the last of before
   may have grown, when what it had is still there. Its new packets are read, and those connections are decoded again

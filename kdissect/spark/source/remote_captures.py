@@ -1,11 +1,13 @@
-"""Captures in Hadoop's file systems: hdfs:, s3a:, abfss:, dbfs: and what else the session has a jar for.
+"""Captures in file systems elsewhere: hdfs:, s3a:, abfss: and what else there is a client for.
 
 They are listed by the driver, folders with the folders in them, and of each the first bytes are looked at, many at a
 time: what is a capture, which files are one set and in which order is decided by the same rules as for local files
-(`kdissect.capture.sources`), over files that hold these first bytes only. Tasks get whole files by Spark's own reader
-(`binaryFile`), which has the session's credentials and settings; so a file must fit a worker's memory and may have
-WHOLE bytes at most: rotate smaller, or mount the storage and name the mount. Payloads travel with the index, as those
-of compressed captures do.
+(`kdissect.capture.sources`), over files that hold these first bytes only. Tasks read them as they read local files
+(`remote_storage`): an index of the packets by streaming, payloads by ranges.
+
+For a scheme that nothing in Python opens, the session's JVM lists, and tasks get whole files by Spark's own reader
+(`binaryFile`); all of that is `whole_files` and `HadoopFiles`. So a file must fit a worker's memory and may have WHOLE
+bytes at most. Payloads travel with the index, as those of compressed captures do.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +30,7 @@ from kdissect.capture.sources import Source as Named
 from kdissect.engine.sights.interfaces import interfaces
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, UsageError
 from kdissect.spark.file_system import HadoopFiles, Listed
+from kdissect.spark.remote_storage import UNOPENED, Storage, open_storage
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.indexing import index_bytes
 from kdissect.spark.stages.plan import INDEX, Plan, Source
@@ -35,6 +39,8 @@ from kdissect.spark.workers import settled
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+Lister = Storage | HadoopFiles
+"""What lists files and gives their first bytes."""
 WHOLE = 512 << 20
 """Bytes of one file: it is in the JVM, in Arrow and in Python at the same time."""
 HEAD = 16 << 10
@@ -44,6 +50,7 @@ WHOLE_BLOCKS = {".zst": 132 << 10, ".zstd": 132 << 10, ".lz4": (4 << 20) + (4 <<
 3.1.1.2.4) and of 4 MB (LZ4 frame format 1.6.3, "Block Maximum Size"), and their headers."""
 READERS = 16
 """Files looked at side by side: each waits for the storage most of the time."""
+_SIGNS = re.compile(r"[*?\[]")
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
 _LOCAL = re.compile(r"file:/+", re.IGNORECASE)
 
@@ -69,17 +76,33 @@ def _elsewhere(path: str) -> bool:
     return _SCHEME.match(path) is not None and _LOCAL.match(path) is None
 
 
-def remote_sources(spark: SparkSession | None, paths: Sequence[str]) -> list[Source]:
+def remote_sources(spark: SparkSession | None, paths: Sequence[str], payload: bool) -> list[Source]:
     """Capture sets elsewhere; see `open_remote`. Raises UsageError without a session, or for a scheme that it does not
     know."""
     from py4j.protocol import Py4JJavaError
 
     if spark is None:
-        raise UsageError(f"{paths[0]}: a session of Spark is needed for this file system")
+        raise UsageError(f"{paths[0]}: of other file systems only tables are made. Mount the storage, name the mount.")
     try:
-        return open_remote(HadoopFiles(spark), paths)
+        return open_remote([(path, _files_of(spark, path)) for path in paths], payload)
     except Py4JJavaError as error:
         raise CaptureUnreadable(f"{', '.join(paths)}: {error.java_exception.toString()!s}") from None
+    except OSError as error:  # the region of a bucket
+        raise CaptureUnreadable(f"{', '.join(paths)}: {error}") from None
+
+
+def _files_of(spark: SparkSession, path: str) -> Lister:
+    """What reads a path: by ranges, or for a scheme that nothing in Python opens, the session's JVM."""
+
+    def setting(name: str) -> str | None:
+        return spark.conf.get(f"spark.hadoop.{name}", None) or spark.conf.get(name, None)
+
+    storage = Storage.of(path, setting)
+    try:
+        open_storage(storage)
+    except UNOPENED:
+        return HadoopFiles(spark)
+    return storage
 
 
 def whole_files(spark: SparkSession, plan: Plan, files: Sequence[tuple[int, int]]) -> DataFrame:
@@ -101,35 +124,36 @@ def _escaped(path: str) -> str:
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
 
-def open_remote(files: HadoopFiles, paths: Sequence[str]) -> list[Source]:
-    """Capture sets of what is named: paths, globs in their last part, folders. Raises CaptureNotFound, NotACapture,
-    CaptureUnreadable."""
-    listed: dict[str, Listed] = {}
-    for path in paths:
-        for one in _list_matches(files, path):
-            listed.setdefault(one.path, one)
-    for one in listed.values():
-        if one.size > WHOLE:
-            raise CaptureUnreadable(
-                f"{one.path}: {one.size >> 20} MB in one file, where Spark reads whole files of {WHOLE >> 20} MB at "
-                "most. Rotate smaller files, or mount the storage and name the mount."
-            )
-    with tempfile.TemporaryDirectory(prefix="kdissect-") as folder:
+def open_remote(places: Sequence[tuple[str, Lister]], payload: bool) -> list[Source]:
+    """Capture sets of what is named: paths, globs, folders, each with what reads it. `payload`: carry payloads whatever
+    the files are. Raises CaptureNotFound, NotACapture, CaptureUnreadable."""
+    listed: dict[str, tuple[Listed, Lister]] = {}
+    with tempfile.TemporaryDirectory(prefix="kdissect-") as folder, ThreadPoolExecutor(READERS) as pool:
         root = Path(folder, "root")
-        stands = {_stand(root, one.path): one for one in listed.values()}
-        for place in {stand.parent for stand in stands}:
-            place.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(READERS) as pool:
-            heads = pool.map(lambda one: files.head(one.path, _head_of(one.path)), stands.values())
-            for stand, head in zip(stands, heads, strict=True):
-                stand.write_bytes(head)
+        for path, files in places:
+            with _explained(path, files):
+                for one in _list_matches(files, path):
+                    listed.setdefault(one.path, (one, files))
+        for one, files in listed.values():
+            if isinstance(files, HadoopFiles) and one.size > WHOLE:
+                raise CaptureUnreadable(
+                    f"{one.path}: {one.size >> 20} MB in one file, where Spark reads whole files of {WHOLE >> 20} MB "
+                    "at most, for nothing in Python opens this file system. Install a package of fsspec's that does, "
+                    "rotate smaller files, or mount the storage and name the mount."
+                )
+        stands = {_stand(root, path): one for path, (one, _) in listed.items()}
+        for above in {stand.parent for stand in stands}:
+            above.mkdir(parents=True, exist_ok=True)
+        heads = pool.map(lambda one: _head(*one), listed.values())
+        for stand, head in zip(stands, heads, strict=True):
+            stand.write_bytes(head)
         try:
             captures = open_captures(root if len(stands) > 1 else list(stands))
         except CaptureError as error:
             told = str(error)
             for stand, one in stands.items():
                 told = told.replace(str(stand), one.path)
-            raise type(error)(told.replace(str(root), ", ".join(paths))) from None
+            raise type(error)(told.replace(str(root), ", ".join(path for path, _ in places))) from None
         sources = []
         for capture in captures:
             members = [stands[member.path] for member in capture.members if member.path is not None]
@@ -141,31 +165,63 @@ def open_remote(files: HadoopFiles, paths: Sequence[str]) -> list[Source]:
                 left.append((true, why.replace(path, true)))
             stored = [one.size for one in members]
             described = interfaces(capture) if len(captures) == 1 else ()
-            sources.append(Source(capture.name, names, [0] * len(names), False, left, stored, stamps, described))
+            files = listed[members[0].path][1]
+            storage = files if isinstance(files, Storage) else None
+            ranged = storage is not None and not payload and capture.rereadable
+            sizes = stored if ranged else [0] * len(names)
+            sources.append(Source(capture.name, names, sizes, ranged, left, stored, stamps, described, storage))
             capture.close()
         return sources
 
 
-def _head_of(path: str) -> int:
-    """How many of a file's first bytes are looked at."""
-    return WHOLE_BLOCKS.get(posixpath.splitext(path)[1], HEAD)
+def _head(file: Listed, files: Lister) -> bytes:
+    """A file's first bytes, as many as are looked at."""
+    with _explained(file.path, files):
+        return files.head(file.path, WHOLE_BLOCKS.get(posixpath.splitext(file.path)[1], HEAD))
 
 
-def _list_matches(files: HadoopFiles, path: str) -> list[Listed]:
-    folder, _, last = path.rstrip("/").rpartition("/")
-    if any(sign in folder for sign in "*?["):
-        raise UsageError(f"{path}: a pattern in another file system stands in the last part of the path")
-    if any(sign in last for sign in "*?["):
-        found = [
-            one for one in files.list_files(folder, deep=False) if fnmatch.fnmatch(posixpath.basename(one.path), last)
-        ]
-        complaint = f"{path}: no file matches. Check the pattern."
-    else:
+@contextmanager
+def _explained(path: str, files: Lister) -> Iterator[None]:
+    """Raises CaptureUnreadable for what a file system raises."""
+    try:
+        yield
+    except OSError as error:
+        told = files.explain(error) if isinstance(files, Storage) else str(error)
+        raise CaptureUnreadable(f"{path}: cannot be read ({told}).") from None
+
+
+def _list_matches(files: Lister, path: str) -> list[Listed]:
+    """The files that a path names, or a pattern, or those in a folder, in order. Raises CaptureNotFound."""
+    parts = path.rstrip("/").split("/")
+    first = next((i for i, part in enumerate(parts) if _SIGNS.search(part)), None)
+    if first is None:
         found = files.list_files(path, deep=True)
         complaint = f"{path}: no such file, or a folder without files."
+    else:
+        found = _match_below(files, "/".join(parts[:first]), parts[first:])
+        complaint = f"{path}: no file matches. Check the pattern."
+    found = [one for one in found if not one.folder]
     if not found:
         raise CaptureNotFound(complaint)
     return sorted(found, key=lambda one: one.path)
+
+
+def _match_below(files: Lister, folder: str, parts: Sequence[str]) -> list[Listed]:
+    """What matches the parts of a pattern below a folder; `**` stands for any number of folders, as on local disks."""
+    part, rest = parts[0], parts[1:]
+    if not _SIGNS.search(part):
+        place = f"{folder}/{part}"
+        if rest:
+            return _match_below(files, place, rest)
+        return [one for one in files.list_files(place, deep=False) if one.path == place]
+    there = files.list_files(folder, deep=False)
+    if part == "**":
+        found = _match_below(files, folder, rest or ["*"])
+        return found + [below for one in there if one.folder for below in _match_below(files, one.path, parts)]
+    matching = [one for one in there if fnmatch.fnmatchcase(posixpath.basename(one.path), part)]
+    if not rest:
+        return matching
+    return [below for one in matching if one.folder for below in _match_below(files, one.path, rest)]
 
 
 def _stand(root: Path, path: str) -> Path:

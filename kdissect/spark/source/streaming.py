@@ -25,6 +25,7 @@ from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.schemas import arrow_schema, spark_schema
 from kdissect.spark.source.registration import register
+from kdissect.spark.source.remote_captures import split_local
 
 if TYPE_CHECKING:
     import pandas
@@ -81,6 +82,8 @@ def cells_of(
 ) -> DataFrame:
     """A streaming DataFrame of CELLS: rows of these columns of several tables, each file read once for all of them; the
     rest as for `stream`. `placed`: rows are to be written."""
+    if split_local(str(directory))[1]:
+        raise UsageError(f"{directory}: files are followed on this machine's disks. Mount the storage, name the mount.")
     folder = Path(directory)
     if not folder.is_dir():
         raise UsageError(f"{folder}: not a directory that captures are rotated into")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,7 +86,9 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
     source = plan.sources[number]
     name, path = source.files[file]
     if member is None:
-        member = (Skimmed if source.ranged else Member)(name, Path(path))
+        member = source.member(file)
+        if source.ranged and member.path is not None:
+            member = Skimmed(name, member.path)
     capture = CaptureSet(name, [member])
     scanner = Viewpoints(capture, plan.settings)
     chunks = Chunks(plan, number, file, source)

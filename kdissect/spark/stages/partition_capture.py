@@ -44,6 +44,9 @@ END_BYTES = 1 << 12
 """A block's payload leaves so much of a slot, but for a packet that is larger by itself: no kernel reads past it."""
 SPARE_BYTES = 1 << 17
 """Room for any packet."""
+FAR = 1 << 20
+"""Ranges of a file elsewhere no farther apart than this are read by one request, which is as long on its way as a
+megabyte is."""
 BLOCK_ROWS = 1 << 17
 """Rows of one block, at most: 10 MB of them. What is done once for each block is a good part of the work on small
 frames."""
@@ -66,6 +69,7 @@ class Files:
         """Bytes of each."""
         self.starts: Words = np.cumsum(self.sizes) - self.sizes
         self.capture.bases[:] = self.starts.tolist()
+        self._near = NEAR if source.storage is None else FAR
 
     @property
     def rereadable(self) -> bool:
@@ -74,14 +78,14 @@ class Files:
 
     def read_ranges(self, at: Words, sizes: Words, target: Bytes, places: Words) -> None:
         """Copy `sizes[i]` bytes at logical offset `at[i]` to `target[places[i]:]`, for all i; zeros where a file has
-        gone meanwhile. Quickest with offsets that grow; no range may span two files."""
+        gone meanwhile. Quickest with offsets that grow; no range may span two files. Raises OSError where a file
+        elsewhere cannot be read."""
         file = np.searchsorted(self.starts, at, side="right") - 1
         for first, last in runs(file):
             part = slice(first, last)
             number = int(file[first])
             path = self.capture.members[number].path
-            assert path is not None
-            if hasattr(os, "pread"):
+            if path is not None and hasattr(os, "pread"):
                 with suppress(OSError):
                     read_ranges(path, at[part] - self.starts[number], sizes[part], target, places[part])
                     continue
@@ -89,7 +93,7 @@ class Files:
 
     def read_many(self, at: Words, length: Words, out: Bytes, place: Words) -> None:
         """As `CaptureSet.read_many`, ranges that lie near one another in one go."""
-        self.capture.read_many(at, length, out, place, NEAR)
+        self.capture.read_many(at, length, out, place, self._near)
 
     def close(self) -> None:
         """Close the files."""

@@ -14,6 +14,7 @@ from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.engine.settings import Settings
 from kdissect.engine.sights.interfaces import interfaces
+from kdissect.spark.remote_storage import RemoteMember, Storage
 
 INDEX = pa.schema(
     [
@@ -75,14 +76,21 @@ class Source:
     stored: Sequence[int] = ()
     """Bytes of each file as it is stored, compressed or not, when the job was made."""
     stamps: Sequence[tuple[int, int]] = ()
-    """For files that only Spark can read: bytes and time of change of each."""
+    """For files elsewhere: bytes and time of change of each."""
     described: Sequence[str] = ()
     """The interfaces that such a file describes at its begin."""
+    storage: Storage | None = None
+    """What tasks read such files with; None where only Spark can."""
 
     @property
     def remote(self) -> bool:
-        """Whether its files are in a file system that only Spark can read."""
+        """Whether its files are in a file system elsewhere."""
         return bool(self.stamps)
+
+    @property
+    def spark_only(self) -> bool:
+        """Whether only Spark can read its files, each as a whole."""
+        return self.remote and self.storage is None
 
     @property
     def interfaces(self) -> Sequence[str]:
@@ -91,7 +99,14 @@ class Source:
 
     def capture(self) -> CaptureSet:
         """The capture set."""
-        return CaptureSet(self.name, [Member(name, Path(path)) for name, path in self.files])
+        return CaptureSet(self.name, [self.member(file) for file in range(len(self.files))])
+
+    def member(self, file: int) -> Member:
+        """A file of the capture set, by its number."""
+        name, path = self.files[file]
+        if self.storage is not None:
+            return RemoteMember(name, storage=self.storage, address=path, plain=self.ranged)
+        return Member(name, Path(path))
 
     def without_files(self) -> CaptureSet:
         """The capture set by its names alone, which is what most tasks need of most captures: it cannot be read."""
