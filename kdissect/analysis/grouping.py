@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +15,12 @@ from kdissect.arrays.from_numpy import arrow_array
 Float64s = npt.NDArray[np.float64]
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Groups:
     """`code[i]` is the group of row i; `keys` has a row per group with the columns grouped by, in their order."""
 
-    code: Int64s
-    keys: pa.Table
+    def __init__(self, code: Int64s, keys: pa.Table) -> None:
+        self.code = code
+        self.keys = keys
 
     def __len__(self) -> int:
         return int(self.keys.num_rows)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -381,17 +380,20 @@ class Stage:
         return made
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Held:
     """The exchanges of a block, until the holds of all its Fetches and Produces are told."""
 
-    table: pa.Table
-    keys: tuple[Int64s, Int64s]
-    codes: npt.NDArray[np.int8]
-    waits: npt.NDArray[np.float64]
-    """As `exchange_holds.Held` says."""
-    waiting: tuple[Int64s, ...]
-    """Rows whose hold is not told yet, for each of TOLD_ELSEWHERE."""
+    def __init__(
+        self, table: pa.Table, keys: tuple[Int64s, Int64s], codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
+        waiting: tuple[Int64s, ...],
+    ) -> None:  # fmt: skip
+        self.table = table
+        self.keys = keys
+        self.codes = codes
+        self.waits = waits
+        """As `exchange_holds.Held` says."""
+        self.waiting = waiting
+        """Rows whose hold is not told yet, for each of TOLD_ELSEWHERE."""
 
     @property
     def count_waiting(self) -> int:

@@ -12,7 +12,6 @@ Rules.
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -36,13 +35,13 @@ BATCH = 4 << 20
 """Bytes re-read in one go at most."""
 
 
-@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Member:
     """One file of a set: a path, or a binary file that the caller opened. `name` is what tables call it."""
 
-    name: str
-    path: Path | None = None
-    file: BinaryIO | None = None
+    def __init__(self, name: str, path: Path | None = None, file: BinaryIO | None = None) -> None:
+        self.name = name
+        self.path = path
+        self.file = file
 
     @property
     def regular(self) -> bool:

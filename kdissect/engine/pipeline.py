@@ -7,7 +7,7 @@ that is carried from block to block lives in the strand's objects, so strands kn
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,13 @@ from kdissect.engine.inputs import Packets
 from kdissect.engine.timings import KAFKA, REST, TABLES, TCP, Timings
 from kdissect.kafka.completed import Completed
 from kdissect.kafka.exchanges import payloads
-from kdissect.kafka.exchanges.completion import Completion, Sparing
+from kdissect.kafka.exchanges.completion import Completion, Joining, Sparing
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.encryption.unsealing import Unsealer
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.tables.builder import TableBuilder, Walked
+from kdissect.tables.clusters import JOINING
 from kdissect.tables.identity import exchange_ids
 
 Words = npt.NDArray[np.int64]
@@ -32,28 +33,46 @@ Kind = tuple[int, int]
 """API key, and 0 for requests or 1 for responses."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Rows:
     """The rows of one part of a run: unresolved table rows by name, and messages of the type asked for."""
 
-    tables: dict[str, pa.RecordBatch]
-    messages: pa.RecordBatch | None = None
-    beside: dict[Kind, pa.RecordBatch] = field(default_factory=dict)
-    block: int = 0
-    """Number of the block that the rows were finished in."""
+    def __init__(
+        self, tables: dict[str, pa.RecordBatch], messages: pa.RecordBatch | None = None,
+        beside: dict[Kind, pa.RecordBatch] | None = None, block: int = 0,
+    ) -> None:  # fmt: skip
+        self.tables = tables
+        self.messages = messages
+        self.beside: dict[Kind, pa.RecordBatch] = {} if beside is None else beside
+        self.block = block
+        """Number of the block that the rows were finished in."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Wishes:
     """The messages that are wanted: those of one type for their own sake, and others for the reader of the rows."""
 
-    decoder: Decoder
-    type: Kind | None
-    beside: Mapping[Kind, frozenset[str]]
-    sparing: Sparing | None = None
-    """What decodes less, for as long as that is enough."""
-    aside: bool = False
-    """Whether only the analysis reads fetches: then most are read aside (`kdissect.tables.fetch_bodies`)."""
+    def __init__(self, decoder: Decoder, type: Kind | None, beside: Mapping[Kind, frozenset[str]]) -> None:
+        self.decoder = decoder
+        self.type = type
+        self.beside = beside
+        self.sparing: Sparing | None = None
+        """What decodes less, for as long as that is enough."""
+        self.unjoining = _without_topic_ids(decoder)
+        """Decodes less, enough where brokers have told their ClusterIds; None: no less."""
+        self.aside = False
+        """Whether only the analysis reads fetches: then most are read aside (`kdissect.tables.fetch_bodies`)."""
+
+
+def _without_topic_ids(decoder: Decoder) -> Decoder | None:
+    """The same without topic ids that only join brokers to clusters; None where it reads none."""
+    joining = decoder.sparse & decoder.wanted.keys() & JOINING.keys()
+    if not joining:
+        return None
+    wanted = dict(decoder.wanted)
+    for kind in joining:
+        wanted[kind] = frozenset(wanted[kind] or ()) - {JOINING[kind]}
+    return Decoder(
+        {kind: paths for kind, paths in wanted.items() if paths != frozenset()}, checked=True, sparse=decoder.sparse
+    )
 
 
 class Strand:
@@ -74,6 +93,9 @@ class Strand:
         programs = decoder.programs()
         self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
         self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps)
+        if wishes.unjoining is not None:
+            told = partial(builder.told_clusters, self.walker.directory)
+            self.completion.joining = Joining(wishes.unjoining, sorted({key for key, _ in JOINING}), told)
         self._rereadable = capture.rereadable
 
     def make_way(self) -> None:

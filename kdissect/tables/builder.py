@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -67,17 +66,17 @@ PIECE = 1 << 16
 """Rows made plain at a time, those of a block and more: with all columns some 30 MB."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Walked:
     """A block's exchanges with everything that is told by bytes of their messages: rows can be made of it when these
     are gone."""
 
-    whole: Completed
-    """All exchanges, those too that another capture tells."""
-    block: Block
-    """Those of which there are rows."""
-    recorded: list[tuple[str, pa.RecordBatch]]
-    """Unresolved rows of its record sets."""
+    def __init__(self, whole: Completed, block: Block, recorded: list[tuple[str, pa.RecordBatch]]) -> None:
+        self.whole = whole
+        """All exchanges, those too that another capture tells."""
+        self.block = block
+        """Those of which there are rows."""
+        self.recorded = recorded
+        """Unresolved rows of its record sets."""
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -133,6 +132,11 @@ class TableBuilder:
     def message_paths(self) -> dict[tuple[int, int], frozenset[str]]:
         """The message paths to decode: (API key, side: 0 request, 1 response) -> dotted snake_case paths."""
         return message_paths(self.columns, self.columns)
+
+    def told_clusters(self, directory: Directory, connections: npt.NDArray[np.int32]) -> bool:
+        """Whether the brokers of all these connections have told their ClusterId: then their topic ids join nothing."""
+        codes = np.unique(directory.broker_codes(connections))
+        return all(directory.brokers.texts[code] in self.brokers.clusters.ids for code in codes.tolist())
 
     def block(self, completed: Completed) -> Block:
         """The block that `feed` and `recordsets` work on: make it once where both are used."""

@@ -60,6 +60,12 @@ UNJOINED = frozenset({ZERO_ID, METADATA_TOPIC_ID})
 """Topic ids that every cluster has."""
 
 
+JOINING: Mapping[tuple[int, int], str] = {
+    (key, side): f"{topics}.topic_id" for key, side, topics in TOPICS if key != ApiKey.METADATA
+}
+"""Message paths whose values only join addresses without a ClusterId of their own to a cluster."""
+
+
 def cluster_paths() -> dict[tuple[int, int], set[str]]:
     """The message paths that clusters are known by, besides those of `Brokers.claims`."""
     paths: dict[tuple[int, int], set[str]] = {kind: {"cluster_id"} for kind in SOURCES}

@@ -9,7 +9,6 @@ the version uses ids, else by name; a response always uses what its request used
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -167,18 +166,21 @@ def paired(rows: Sequence[Int64s], topics: Sequence[Int64s], partitions: Sequenc
     return np.ascontiguousarray(found[:, :count])
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Joined:
     """Joined rows: for each its row of the block and its places on the three sides (-1: not there)."""
 
-    block: Block
-    row: Int64s
-    asked_at: Int64s
-    gone_at: Int64s
-    given_at: Int64s
-    sides: tuple[Side, Side, Side]
-    asked: Level
-    given: Level
+    def __init__(
+        self, block: Block, row: Int64s, asked_at: Int64s, gone_at: Int64s, given_at: Int64s,
+        sides: tuple[Side, Side, Side], asked: Level, given: Level,
+    ) -> None:  # fmt: skip
+        self.block = block
+        self.row = row
+        self.asked_at = asked_at
+        self.gone_at = gone_at
+        self.given_at = given_at
+        self.sides = sides
+        self.asked = asked
+        self.given = given
 
     def columns(self) -> dict[str, Column]:
         """A maker for each column."""

@@ -9,7 +9,6 @@ record set that may end inside one; where in a batch the others begin nothing te
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +56,6 @@ OF_A_SET = ("exchange_id", "topic", "topic_id", "partition", "cluster")
 """Columns that all rows of a record set share."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class RecordSets:
     """Record sets with anything in them, in order of exchanges: arrays of equal length.
 
@@ -65,14 +63,18 @@ class RecordSets:
     is the partition's place among those of all messages of its type (`key`), in wire order.
     """
 
-    row: Int64s
-    key: Int64s
-    element: Int64s
-    topic: pa.Array
-    topic_id: pa.Array
-    partition: Int64s
-    at: Int64s
-    size: Int64s
+    def __init__(
+        self, row: Int64s, key: Int64s, element: Int64s, topic: pa.Array, topic_id: pa.Array, partition: Int64s,
+        at: Int64s, size: Int64s,
+    ) -> None:  # fmt: skip
+        self.row = row
+        self.key = key
+        self.element = element
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.at = at
+        self.size = size
 
     def __len__(self) -> int:
         return len(self.row)
@@ -80,7 +82,7 @@ class RecordSets:
     def pick_sets(self, index: Int64s) -> RecordSets:
         """Some of the sets."""
         picked = arrow_array(index)
-        columns = (getattr(self, name) for name in self.__slots__)
+        columns = vars(self).values()
         return RecordSets(*(c.take(picked) if isinstance(c, pa.Array) else c[index] for c in columns))
 
     @property

@@ -19,7 +19,6 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
@@ -193,7 +192,6 @@ def topic_paths() -> dict[tuple[int, int], set[str]]:
     return paths
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Selected:
     """A selection at work on one run.
 
@@ -201,13 +199,16 @@ class Selected:
     `ids`: topic id -> name, all that are known beforehand.
     """
 
-    wish: Selection
-    brokers: list[tuple[Address, ...]] | None = None
-    ids: Mapping[str, str] = field(default_factory=dict)
-    _kept: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """Connections of which an exchange was kept."""
-    _since: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
-    """By connection, the ordinal of the first fetch that named a wanted topic."""
+    def __init__(
+        self, wish: Selection, brokers: list[tuple[Address, ...]] | None = None, ids: Mapping[str, str] | None = None
+    ) -> None:
+        self.wish = wish
+        self.brokers = brokers
+        self.ids: Mapping[str, str] = {} if ids is None else ids
+        self._kept: Flags = np.zeros(0, np.bool_)
+        """Connections of which an exchange was kept."""
+        self._since: Int64s = np.zeros(0, np.int64)
+        """By connection, the ordinal of the first fetch that named a wanted topic."""
 
     def packets(self, rows: Int64s, flows: Int64s, capture: int) -> Int64s:
         """The segment rows that addresses do not rule out."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import kdissect
 from kdissect.engine.extracts import delivery_shares
+from kdissect.kafka.exchanges.completion import Joining
 from kdissect.tables.clusters import Clusters
 from kdissect.tables.declaration import TABLES
 from tests.conftest import CAPTURES
@@ -125,6 +127,29 @@ def test_exchanges_alone_are_held_within_their_cluster(pair: tuple[Path, Path]) 
     batches = kdissect.open([str(one) for one in pair]).batches("exchanges")
     found = [row for batch in batches for row in batch.select(columns).to_pylist()]
     assert Counter(map(repr, found)) == Counter(map(repr, [row for part in parts for row in part]))
+
+
+@pytest.mark.parametrize("name", ["k4_session_eviction", "k4_follower_sessions", "k4_java_classic"])
+def test_topic_ids_are_read_until_brokers_tell_their_cluster(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Blocks of some packets, so that a broker's Fetch comes behind its ClusterId: the rows are those of a run that
+    reads every topic id."""
+    first, second = CAPTURES / f"{name}.pcap", tmp_path / "other.pcap"
+    write_other_cluster(first, second)
+
+    def read() -> list[dict[str, Any]]:
+        capture = kdissect.open([str(first), str(second)], jobs=1)
+        monkeypatch.setattr(capture, "_settings", replace(capture._settings, block_packets=50))
+        return capture.table("exchanges", ["exchange_id", "api", "broker", "cluster"]).to_pylist()
+
+    known: list[bool] = []
+    over = Joining.over
+    monkeypatch.setattr(Joining, "over", lambda *given: known.append(over(*given)) or known[-1])
+    found = read()
+    assert {False, True} == set(known)
+    monkeypatch.setattr(Joining, "over", lambda *given: False)
+    assert found == read() != []
 
 
 def test_clusters_do_not_depend_on_what_was_read_first() -> None:

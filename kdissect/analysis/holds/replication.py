@@ -21,7 +21,6 @@ for the watermark, and fetches of followers since the earliest of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -66,16 +65,16 @@ MOST_EVENTS = 1 << 20
 Reals = npt.NDArray[np.float64]
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Events:
     """What followers did, in order of (partition, follower, at): rows of equal length."""
 
-    partition: Int64s
-    follower: Int64s
-    at: Int64s
-    """µs: an asking's arrival, or when an answer with records left."""
-    value: Int64s
-    """The offset asked for; of an answer the arrival of its request."""
+    def __init__(self, partition: Int64s, follower: Int64s, at: Int64s, value: Int64s) -> None:
+        self.partition = partition
+        self.follower = follower
+        self.at = at
+        """µs: an asking's arrival, or when an answer with records left."""
+        self.value = value
+        """The offset asked for; of an answer the arrival of its request."""
 
     @classmethod
     def none(cls) -> _Events:
@@ -331,23 +330,25 @@ def _bounded(selected: Flags, at: Int64s) -> Flags:
     return selected & (at >= np.median(at)) if int(selected.sum()) > MOST_EVENTS else selected
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _Passes:
     """What followers did with batches: a row for each pair."""
 
-    batch: Int64s
-    follower: Int64s
-    passed: Int64s
-    """When it asked for what comes behind the batch."""
-    left: Int64s
-    """When the records left for it."""
-    asked: Int64s
-    """When it had asked for them."""
-    came: Flags
-    missed: Flags
-    """It was in sync, and never came."""
-    last: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
-    """It was waited for last; told by `waits`."""
+    def __init__(
+        self, batch: Int64s, follower: Int64s, passed: Int64s, left: Int64s, asked: Int64s, came: Flags, missed: Flags
+    ) -> None:
+        self.batch = batch
+        self.follower = follower
+        self.passed = passed
+        """When it asked for what comes behind the batch."""
+        self.left = left
+        """When the records left for it."""
+        self.asked = asked
+        """When it had asked for them."""
+        self.came = came
+        self.missed = missed
+        """It was in sync, and never came."""
+        self.last: Flags = np.zeros(0, np.bool_)
+        """It was waited for last; told by `waits`."""
 
     def waits(self, replicas: Int64s, turn: Int64s, done: Int64s, pipelined: Flags) -> tuple[Int64s, Int64s]:
         """Begin and end of the wait of each batch, µs; NONE where they cannot be told."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,24 +65,27 @@ class Shown(NamedTuple):
         return Shown(joined(self.fetches, new.fetches), joined(self.partitions, new.partitions), order)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Waiting:
     """Fetches that are not settled yet, with their partitions behind one another."""
 
-    rows: Int64s
-    """[n, FETCH_WIDTH]"""
-    partitions: Int64s
-    """[m, PARTITION_WIDTH], in the order of fetches."""
-    firsts: Int64s
-    """[n + 1] rows of `partitions`."""
-    uses: Int64s
-    """[n, USE_WIDTH] what the tracker found of each."""
-    used: Int64s
-    created: Int64s
-    """[n] when the use, and the creation, are to be worked on; NEVER where they have been, or there is none."""
-    shown: Shown | None
-    kept: FetchRows
-    """Settled rows in front of these that the next part of the analysis keeps."""
+    def __init__(
+        self, rows: Int64s, partitions: Int64s, firsts: Int64s, uses: Int64s, used: Int64s, created: Int64s,
+        shown: Shown | None, kept: FetchRows,
+    ) -> None:  # fmt: skip
+        self.rows = rows
+        """[n, FETCH_WIDTH]"""
+        self.partitions = partitions
+        """[m, PARTITION_WIDTH], in the order of fetches."""
+        self.firsts = firsts
+        """[n + 1] rows of `partitions`."""
+        self.uses = uses
+        """[n, USE_WIDTH] what the tracker found of each."""
+        self.used = used
+        self.created = created
+        """[n] when the use, and the creation, are to be worked on; NEVER where they have been, or there is none."""
+        self.shown = shown
+        self.kept = kept
+        """Settled rows in front of these that the next part of the analysis keeps."""
 
     @property
     def size(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from hashlib import blake2b
 
 import numpy as np
@@ -51,7 +51,7 @@ def surveyed(captures: Sequence[CaptureSet], settings: Settings) -> Sights | Non
 def seen_in(capture: CaptureSet, shared: Hashes, settings: Settings, view: int | None = None) -> tuple[Seen, Ends]:
     """The exchanges of a capture's flows that others may have too; `view`: as one viewpoint has them."""
     books = Books([capture], {}, undecoded(settings))
-    books.builder.selected = _Shared(Selection(), shared=shared, view=view)
+    books.builder.selected = _Shared(shared, view)
     inputs = _Watched([capture], settings.after, settings.before)
     for _ in SharedPass(books, inputs).completed():
         pass
@@ -100,12 +100,13 @@ def put_together(
     return sights(Seen(*columns), Ends(places, ends[0], of, *ends[1:]), cluster_of)
 
 
-@dataclass(slots=True)
 class _Shared(Selected):
     """Packets of flows that several captures have."""
 
-    shared: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    view: int | None = None
+    def __init__(self, shared: Hashes, view: int | None) -> None:
+        super().__init__(Selection())
+        self.shared = shared
+        self.view = view
 
     def packets(self, rows: Words, flows: Words, capture: int) -> Words:
         """The segment rows of such flows."""

@@ -10,7 +10,7 @@ no more: brokers pass over them (librdkafka 0.9 to 1.3 ends ApiVersions version 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,20 @@ class Sparing:
         return not self.over and len(keys) >= WORTH_SPARING
 
 
+class Joining:
+    """A decoder without fields that only join brokers to clusters. `told`: whether the brokers of all these connections
+    have told their ClusterIds, so that nothing has to join them; `apis`: those that have such fields."""
+
+    def __init__(self, decoder: Decoder, apis: Sequence[int], told: Callable[[npt.NDArray[np.int32]], bool]) -> None:
+        self.decoder = decoder
+        self.apis = apis
+        self.told = told
+
+    def over(self, keys: npt.NDArray[np.int16], connections: npt.NDArray[np.int32]) -> bool:
+        """Whether no message of exchanges of these APIs on these connections joins anything."""
+        return self.told(connections[np.isin(keys, self.apis)])
+
+
 class Completion:
     """Turns harvests of one capture into `Completed`. `reader` reads input again that left the window; `steps`: packets
     that follow a step back of the clock, in order, which may become more; `sparing`: decodes what it is enough for;
@@ -98,6 +112,8 @@ class Completion:
         self.steps = steps
         self.sparing = sparing
         self.aside = aside
+        self.joining: Joining | None = None
+        """What decodes less once it is known which clusters brokers belong to."""
         self.logins = Logins(dissector, ledger)
         self.inference = Inference(decoder)
         self._newest = np.array(
@@ -268,6 +284,8 @@ class Completion:
         decoder = self.decoder
         if self.sparing is not None and self.sparing.enough(part.shorts[Short.API_KEY]):
             decoder = self.sparing.decoder
+        elif self.joining is not None and self.joining.over(part.shorts[Short.API_KEY], part.ints[Word.CONN]):
+            decoder = self.joining.decoder
         decoded = decoder.decode(
             s, part.begin.reshape(-1), part.end.reshape(-1), part.program.reshape(-1), self._left,
             self.aside, -part.unknown[0].astype(np.int64),

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -60,20 +59,23 @@ class _Compiled(NamedTuple):
     null: Flags
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class _State:
     """Everything compiled so far. Replaced as a whole, so that other threads go on with what they have."""
 
-    programs: Ints
-    rows: Ints
-    tags: Ints
-    constants: Ints
-    layouts: dict[Type, Layout]
-    shapes: dict[Type, Shape]
-    compiled: dict[int, _Compiled | None]
-    """By program; None: no rows are made of it."""
-    counters: int
-    columns: int
+    def __init__(
+        self, programs: Ints, rows: Ints, tags: Ints, constants: Ints, layouts: dict[Type, Layout],
+        shapes: dict[Type, Shape], compiled: dict[int, _Compiled | None], counters: int, columns: int,
+    ) -> None:  # fmt: skip
+        self.programs = programs
+        self.rows = rows
+        self.tags = tags
+        self.constants = constants
+        self.layouts = layouts
+        self.shapes = shapes
+        self.compiled = compiled
+        """By program; None: no rows are made of it."""
+        self.counters = counters
+        self.columns = columns
 
 
 class Decoder:

@@ -8,7 +8,6 @@ both add to what `walk` found. Each fault of a batch is a bit in its row and bec
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -94,16 +93,18 @@ class Batches:
         return pa.RecordBatch.from_arrays([makers[name]() for name in names], names=names)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Problems:
     """Problems of batches: arrays of equal length. `rows`: rows of `Batches`; `owner`: their record sets; `kind`:
     `kdissect.problems.Kind`; `texts`: what is wrong; `bytes`: size of the batch on the wire."""
 
-    rows: Int64s
-    owner: Int64s
-    kind: npt.NDArray[np.int8]
-    texts: list[str]
-    bytes: Int64s
+    def __init__(
+        self, rows: Int64s, owner: Int64s, kind: npt.NDArray[np.int8], texts: list[str], bytes: Int64s
+    ) -> None:
+        self.rows = rows
+        self.owner = owner
+        self.kind = kind
+        self.texts = texts
+        self.bytes = bytes
 
     def __len__(self) -> int:
         return len(self.rows)

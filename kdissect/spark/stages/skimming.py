@@ -8,7 +8,6 @@ is read whole, and from a record on that may be damaged the rest of the file.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -116,7 +115,6 @@ def _begin(head: bytes) -> Words:
     return np.array([PCAP_HEADER, PCAP_HEADER, not known, form is not None and form.big], np.int64)
 
 
-@dataclass(slots=True)
 class Skimmed(Member):
     """A member whose plain file is skimmed."""
 
