@@ -239,14 +239,15 @@ class RemoteFile:
         self._file.close()
 
 
-@dataclass(slots=True)
 class RemoteMember(Member):
-    """A file elsewhere as a member of a capture set."""
+    """A file elsewhere as a member of a capture set. `plain`: the file is known to be not compressed, so there is no
+    request for its first bytes."""
 
-    storage: Storage = field(kw_only=True)
-    address: str = field(kw_only=True)
-    plain: bool = field(kw_only=True)
-    """Whether the file is known to be not compressed: there is no request for its first bytes."""
+    def __init__(self, name: str, storage: Storage, address: str, plain: bool) -> None:
+        super().__init__(name)
+        self.storage = storage
+        self.address = address
+        self.plain = plain
 
     @property
     def regular(self) -> bool:

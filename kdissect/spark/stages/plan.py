@@ -105,7 +105,7 @@ class Source:
         """A file of the capture set, by its number."""
         name, path = self.files[file]
         if self.storage is not None:
-            return RemoteMember(name, storage=self.storage, address=path, plain=self.ranged)
+            return RemoteMember(name, self.storage, path, self.ranged)
         return Member(name, Path(path))
 
     def without_files(self) -> CaptureSet:
