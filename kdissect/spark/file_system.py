@@ -23,6 +23,17 @@ class Listed:
     folder: bool = False
 
 
+def hadoop_setting(spark: SparkSession, name: str) -> str | None:
+    """A setting of Hadoop's, None where nobody has set it: the session's, else that of the files which its JVM reads
+    (`core-site.xml`). Spark Connect does not show these."""
+    told = spark.conf.get(f"spark.hadoop.{name}", None) or spark.conf.get(name, None)
+    context = getattr(spark, "_jsc", None)
+    if told or context is None:
+        return told
+    found: str | None = context.hadoopConfiguration().get(name)
+    return found
+
+
 class HadoopFiles:
     """Hadoop's FileSystem for the paths that it is given. Raises UsageError with Spark Connect, which has no JVM."""
 

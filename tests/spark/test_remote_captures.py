@@ -17,7 +17,7 @@ import kdissect
 from kdissect.capture import CaptureSet, Member
 from kdissect.problems import CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark import remote_storage
-from kdissect.spark.file_system import HadoopFiles, Listed
+from kdissect.spark.file_system import HadoopFiles, Listed, hadoop_setting
 from kdissect.spark.job import prepare
 from kdissect.spark.remote_storage import Storage
 from kdissect.spark.source import remote_captures
@@ -179,3 +179,18 @@ def test_files_of_another_file_system(
 
 def _unopened(storage: Storage) -> Any:
     raise OSError("no library")
+
+
+@pytest.mark.spark
+def test_a_setting_of_the_session_goes_before_those_of_hadoops_files(spark: Any) -> None:
+    """`core-site.xml` is what the JVM's configuration has besides."""
+    files = spark._jsc.hadoopConfiguration()
+    try:
+        files.set("fs.s3a.access.key", "of the files")
+        assert hadoop_setting(spark, "fs.s3a.access.key") == "of the files"
+        spark.conf.set("spark.hadoop.fs.s3a.access.key", "of the session")
+        assert hadoop_setting(spark, "fs.s3a.access.key") == "of the session"
+    finally:
+        files.unset("fs.s3a.access.key")
+        spark.conf.unset("spark.hadoop.fs.s3a.access.key")
+    assert hadoop_setting(spark, "fs.s3a.access.key") is None

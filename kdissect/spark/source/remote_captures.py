@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from kdissect.capture import open_captures
 from kdissect.capture.sources import Source as Named
 from kdissect.engine.sights.interfaces import interfaces
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, UsageError
-from kdissect.spark.file_system import HadoopFiles, Listed
+from kdissect.spark.file_system import HadoopFiles, Listed, hadoop_setting
 from kdissect.spark.remote_storage import UNOPENED, Storage, open_storage
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.indexing import index_bytes
@@ -94,10 +95,7 @@ def remote_sources(spark: SparkSession | None, paths: Sequence[str], payload: bo
 def _files_of(spark: SparkSession, path: str) -> Lister:
     """What reads a path: by ranges, or for a scheme that nothing in Python opens, the session's JVM."""
 
-    def setting(name: str) -> str | None:
-        return spark.conf.get(f"spark.hadoop.{name}", None) or spark.conf.get(name, None)
-
-    storage = Storage.of(path, setting)
+    storage = Storage.of(path, partial(hadoop_setting, spark))
     try:
         open_storage(storage)
     except UNOPENED:
