@@ -390,8 +390,8 @@ def topics(summary: Summary, width: int, most: int) -> Block:
 
 
 def deliveries(summary: Summary, width: int, most: int) -> Block:
-    """How long records took to their readers, and what they waited for, by topic and reader, at most so many: where all
-    took less than LATE_MS only if there is room."""
+    """How long records took to their readers, and what they waited for, by topic and reader, at most so many. Where all
+    took less than LATE_MS, they are shown only if there is room."""
     sample = "" if summary.deliveries_of is None else f" (first {words.count(summary.deliveries_of)} batches)"
     headers = [
         Header("Records of", style="cyan"),
