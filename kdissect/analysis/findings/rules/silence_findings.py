@@ -116,7 +116,8 @@ def silences(exchanges: pa.Table) -> list[Silence]:
             continue
         ended = answered[mine]
         due = int(begun[cut_short[mine]].min(initial=np.iinfo(np.int64).max))
-        for at in np.flatnonzero(gaps >= SILENT_MS * MILLI).tolist():
+        as_long = len(gaps) - np.searchsorted(np.sort(gaps), gaps / 4)
+        for at in np.flatnonzero((gaps >= SILENT_MS * MILLI) & (as_long <= RARE)).tolist():
             end = int(begun[at + 1])
             before = ended[: at + 1]
             sure = due > begun[at] and not (before[begun[: at + 1] > begun[at] - gaps[at]] == NULL_TIME).any()
@@ -124,8 +125,7 @@ def silences(exchanges: pa.Table) -> list[Silence]:
             before = np.where(before == NULL_TIME, before, np.maximum(before, np.minimum(muted, end)))
             begin = max(int(begun[at]), int(before[before < end].max(initial=begun[at])))
             owed = bool((before >= end).any()) or begin - int(begun[at]) > WAITED * gaps[at] + 500 * MILLI
-            rare = int((gaps >= gaps[at] / 4).sum()) <= RARE
-            if not owed and rare and end - begin >= SILENT_MS * MILLI:
+            if not owed and end - begin >= SILENT_MS * MILLI:
                 found.append(Silence(client, int(begun[at]), begin, end, sure))
     return found
 
@@ -312,27 +312,25 @@ def _asking(exchanges: pa.Table) -> list[Asking]:
     """Stretches of ASKING_MS and more in which clients that write or fetch asked for nothing but metadata."""
     key, at = ints(exchanges, "api_key"), times(exchanges, "request_first_at")
     groups = group(exchanges, ["client_id"])
-    asked = (key == ApiKey.METADATA) & (ints(exchanges, "error_code", -1) == 0) & (at != NULL_TIME)
+    clients = groups.keys["client_id"].to_pylist()
     writes = groups.count(np.isin(key, (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID))) > 0
     used = writes | (groups.count(key == ApiKey.FETCH) > 0)
+    rows = np.flatnonzero(at != NULL_TIME)
+    rows = rows[np.lexsort((at[rows], groups.code[rows]))]
+    code, instants = groups.code[rows], at[rows]
+    asked = (key[rows] == ApiKey.METADATA) & (ints(exchanges, "error_code", -1)[rows] == 0)
+    follows = asked[1:] & asked[:-1] & (code[1:] == code[:-1]) & (np.diff(instants) <= ASKING_APART_MS * MILLI)
+    first, last = np.flatnonzero(asked & ~np.append(False, follows)), np.flatnonzero(asked & ~np.append(follows, False))
+    long = (last - first >= ASKED_AGAIN - 1) & (instants[last] - instants[first] >= ASKING_MS * MILLI)
     found = []
-    for code in np.flatnonzero((groups.count(asked) >= ASKED_AGAIN) & used).tolist():
-        client = groups.keys["client_id"][code].as_py()
-        if client is None or client.startswith(row_filters.BROKERS):
+    for one, other in zip(first[long].tolist(), last[long].tolist(), strict=True):
+        client = clients[code[one]]
+        if client is None or client.startswith(row_filters.BROKERS) or not used[code[one]]:
             continue
-        mine = np.flatnonzero((groups.code == code) & (at != NULL_TIME))
-        mine = mine[np.argsort(at[mine], kind="stable")]
-        breaks = ~asked[mine]
-        breaks[1:] |= np.diff(at[mine]) > ASKING_APART_MS * MILLI
-        instants = at[mine]
-        for part in np.split(np.arange(len(mine)), np.flatnonzero(breaks)):
-            part = part[asked[mine[part]]]
-            if len(part) < ASKED_AGAIN or instants[part[-1]] - instants[part[0]] < ASKING_MS * MILLI:
-                continue
-            begin, end = int(instants[part[0]]), int(instants[part[-1]])
-            after = int(instants[part[-1] + 1]) if part[-1] + 1 < len(mine) else end
-            until = after if after - end <= ASKING_APART_MS * MILLI else end
-            found.append(Asking(client, bool(writes[code]), begin, end, until, len(part)))
+        begin, end = int(instants[one]), int(instants[other])
+        after = int(instants[other + 1]) if other + 1 < len(rows) and code[other + 1] == code[one] else end
+        until = after if after - end <= ASKING_APART_MS * MILLI else end
+        found.append(Asking(client, bool(writes[code[one]]), begin, end, until, other - one + 1))
     return found
 
 
