@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -15,7 +16,7 @@ from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings.catalogue import KINDS, choose
 from kdissect.analysis.findings.phrases import time_text
 from kdissect.analysis.findings.template import fill
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, encoded, ints, latest, one, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, encoded, ints, latest, one, reals, times
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
@@ -24,6 +25,8 @@ from kdissect.tables.fetch_rows import READ_COMMITTED
 from kdissect.tables.order import order
 from kdissect.tables.where import parse
 
+RESENT = "resent"
+"""The `network_kind` of exchanges that waited until something was sent again."""
 Tables = Mapping[str, pa.Table]
 """Tables by name; those that are not there count as empty."""
 
@@ -228,6 +231,18 @@ def reads_committed(tables: Tables, at: Int64s) -> Flags:
     """Whether these rows of `fetches` (-1: none) read committed records only."""
     found: Flags = np.append(ints(get(tables, "fetches"), "isolation_level", 0) == READ_COMMITTED, False)[at]
     return found
+
+
+def resent_ms(exchanges: pa.Table) -> npt.NDArray[np.float64]:
+    """For how long messages of exchanges waited until segments were sent again, milliseconds; 0 where none did.
+
+    Where nothing tells whether a request's copy was needed, `request_resent_ms` is null. It or its acknowledgement was
+    lost then if `network_kind` is RESENT, and the exchange waited for as long as the network took.
+    """
+    request = reals(exchanges, "request_resent_ms")
+    unknown = np.isnan(request) & equal(exchanges, "network_kind", RESENT)
+    waited = np.where(unknown, reals(exchanges, "network_ms"), request)
+    return np.nan_to_num(waited) + np.nan_to_num(reals(exchanges, "response_resent_ms"))
 
 
 def union_ms(begin: Int64s, end: Int64s) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings.resent_messages import resent_ms
+from kdissect.analysis.findings.evidence import resent_ms
 from kdissect.arrays.arrow import NULL_TIME, ints, reals, times
 
 CONTEXT = 0.25

@@ -14,7 +14,6 @@ from kdissect.analysis.findings.client_ways import client_distance_ms, copies_in
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.missing_packets import ONE_WAY, one_way, without_bare_packets
-from kdissect.analysis.findings.resent_messages import FILTER, resent, resent_ms
 from kdissect.analysis.findings.rules.broker_findings import WAITING_APIS, largest_part
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
@@ -395,15 +394,20 @@ def _far_clients(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
+def _with_resent(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges with messages that waited until segments were sent again."""
+    return arrow_array(ev.resent_ms(exchanges) > 0)
+
+
 @finder(
-    exchanges=(resent, row_filters.of_status(*ONE_WAY)),
+    exchanges=(_with_resent, row_filters.of_status(*ONE_WAY)),
     connections=EVERY_ROW,
     capture_quality=EVERY_ROW,
 )
 def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients and brokers between which segments were lost: messages waited until they were sent again."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
-    again = resent_ms(exchanges)
+    again = ev.resent_ms(exchanges)
     rows = np.flatnonzero(again > 0)
     if not len(rows):
         return _losses_of_hosts(tables, set())
@@ -432,7 +436,8 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         condition = ev.both(
             ev.equals("client_id", client),
             ev.equals("broker", broker),
-            FILTER,
+            "(request_resent_ms > 0 or response_resent_ms > 0 or "
+            f"(request_resent_ms is null and {ev.equals('network_kind', ev.RESENT)}))",
         )
         found += ev.finding(
             tables, "segments_lost", ev.MEDIUM if total >= STALLED_MS else ev.LOW, "exchanges", condition, values,

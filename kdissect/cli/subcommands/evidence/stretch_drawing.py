@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from rich.text import Text
 
-from kdissect.analysis.findings.resent_messages import resent_ms
+from kdissect.analysis.findings.evidence import resent_ms
 from kdissect.analysis.questions.explanation import Explanation
 from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, times
 from kdissect.cli.printing import words
