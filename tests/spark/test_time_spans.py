@@ -48,7 +48,10 @@ class RandomEnds:
         return self.chosen
 
 
-@pytest.mark.parametrize(("spans", "seed"), [(1, 0), (2, 1), (7, 2)])
+@pytest.mark.parametrize(
+    ("spans", "seed"),
+    [pytest.param(1, 0, marks=pytest.mark.exhaustive), (2, 1), pytest.param(7, 2, marks=pytest.mark.exhaustive)],
+)
 def test_every_table_is_that_of_the_uncut_analysis(
     spark: Any, captures: Path, equal: Any, monkeypatch: pytest.MonkeyPatch, spans: int, seed: int
 ) -> None:
