@@ -34,6 +34,11 @@ class Groups:
         """The rows of each group, in their order."""
         return np.split(np.argsort(self.code, kind="stable"), np.cumsum(self.count())[:-1]) if len(self) else []
 
+    def sort_rows(self, rows: Int64s, at: Int64s) -> Int64s:
+        """These rows in order of their group, and within it of `at`, which has a value for each row of the table."""
+        found: Int64s = rows[np.lexsort((at[rows], self.code[rows]))]
+        return found
+
     def total(self, values: npt.NDArray[np.float64] | Int64s) -> Float64s:
         """Sum of values per group; NaN counts as nothing."""
         return np.bincount(self.code, weights=np.nan_to_num(values), minlength=len(self)).astype(np.float64)

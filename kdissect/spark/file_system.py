@@ -24,13 +24,13 @@ class Listed:
 
 
 def hadoop_setting(spark: SparkSession, name: str) -> str | None:
-    """A setting of Hadoop's, None where nobody has set it: the session's, else that of the files which its JVM reads
-    (`core-site.xml`). Spark Connect does not show these."""
+    """A setting of Hadoop's: the session's, else that of the files which its JVM reads (`core-site.xml`), else None.
+    Spark Connect does not show these files."""
     told = spark.conf.get(f"spark.hadoop.{name}", None) or spark.conf.get(name, None)
-    context = getattr(spark, "_jsc", None)
-    if told or context is None:
+    java = getattr(spark, "_jsc", None)
+    if told or java is None:
         return told
-    found: str | None = context.hadoopConfiguration().get(name)
+    found: str | None = java.hadoopConfiguration().get(name)
     return found
 
 

@@ -1,15 +1,16 @@
-"""The columns that every table has behind its own when it is written: `capture`, `broker`, `at` and `date`, so that
-each can be cut and pruned by them, and the ids of its exchange and connection as numbers, so that joins and sorts need
-not compare texts.
+"""The columns that every table has behind its own when it is written.
+
+`capture`, `broker`, `at` and `date` are what a table can be cut and pruned by. The ids of its exchange and connection
+stand there as numbers, so that joins and sorts need not compare texts.
 
 A table that has such a column keeps its own. Else
 
-- `capture` and `broker` of a row are those of its connection, which an exchange id begins with; of a session those of
-  the first connection that used it, of a delivery the reader's. A row of a broker or a cluster without a connection has
-  their capture where they were seen in one capture only; whatever comes out of several captures has none.
-- `at` is the capture's own time, never one that stands in a message: of rows about exchanges the request's first time,
-  of sessions, connections and findings their begin, of `capture_quality` the first packet. Null for what has no
-  time (`api_versions`) and for rows of a response whose request was not captured, where the table has no time itself.
+- `capture` and `broker` of a row are those of its connection, which an exchange id begins with. A session has those of
+  the first connection that used it, a delivery its reader's. A row of a broker or a cluster without a connection has
+  their capture if one capture alone saw them; a row that comes out of several captures has none.
+- `at` is the capture's own time, never one that stands in a message. Rows about exchanges have the request's first
+  time, sessions, connections and findings their begin, `capture_quality` the first packet. It is null for what has no
+  time (`api_versions`), and for rows of a response without its request, where the table has no time itself.
 - `date` is the day of `at`, in UTC.
 - `connection_number` and `exchange_number` stand in tables that have `connection_id` or `exchange_id`, and are null
   where these are. Two rows have the same numbers if and only if they have the same ids.
@@ -26,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import NOT_AN_ID, exchange_keys
+from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import ints
 from kdissect.arrays.dictionaries import coded as encoded
 from kdissect.arrays.from_numpy import arrow_array
@@ -102,7 +104,7 @@ def schema_of(name: str, columns: Sequence[str]) -> pa.Schema:
 
 
 def _number_fields(name: str, columns: Collection[str]) -> list[pa.Field]:
-    """The numbers that rows of a table with these columns have beside their ids."""
+    """The numbers that rows of a table with these columns have next to their ids."""
     filled = TABLES[name].never_null
     if "exchange_id" in columns:
         return [one.with_nullable("exchange_id" not in filled) for one in (CONNECTION_NUMBER, EXCHANGE_NUMBER)]
@@ -244,12 +246,13 @@ class Places:
 
     def _sole_captures(self, table: pa.Table, brokers: pa.Array) -> pa.Array:
         """The capture of each row's cluster and broker, null where they were seen in several."""
-        pairs = pa.table({"broker": brokers.cast(pa.string())})
-        clusters = table[CLUSTER.name] if CLUSTER.name in table.column_names else pa.nulls(len(table))
-        pairs = pairs.append_column("cluster", clusters.cast(pa.string()))
-        codes, distinct = number_rows(pairs)
-        found = [self.alone.get((cluster, broker), self.alone.get((cluster, None))) for broker, cluster in distinct]
-        return pa.array(found, pa.string()).take(codes)
+        pairs = pa.table({"broker": brokers})
+        if CLUSTER.name in table.column_names:
+            pairs = pairs.append_column(CLUSTER.name, table[CLUSTER.name])
+        seen = group(pairs, [CLUSTER.name, "broker"])
+        keys = (seen.keys[name].to_pylist() for name in (CLUSTER.name, "broker"))
+        found = [self.alone.get(pair, self.alone.get((pair[0], None))) for pair in zip(*keys, strict=True)]
+        return pa.array(found, pa.string()).take(arrow_array(seen.code))
 
     def _times(self, name: str, table: pa.Table) -> pa.Array:
         if name == "capture_quality":
@@ -279,18 +282,6 @@ def id_numbers(table: pa.Table, columns: Collection[str]) -> dict[str, pa.Array]
         mask = np.asarray(ids.is_null()) if ids.null_count else None
         made[CONNECTION_NUMBER.name] = arrow_array(_connections(ids).view(np.int64), mask=mask)
     return made
-
-
-def number_rows(table: pa.Table) -> tuple[pa.Array, list[tuple[str | None, ...]]]:
-    """The different rows of a table of texts, and for each row the number of its own."""
-    numbered = np.zeros(len(table), np.int64)
-    for column in table.columns:
-        codes = column.combine_chunks().dictionary_encode(null_encoding="encode")
-        numbered = numbered * max(len(codes.dictionary), 1) + codes.indices.to_numpy()
-        numbered = np.unique(numbered, return_inverse=True)[1]
-    first = np.unique(numbered, return_index=True)[1]
-    rows = table.take(arrow_array(first)).to_pylist()
-    return arrow_array(numbered), [tuple(row.values()) for row in rows]
 
 
 def _texts(codes: Words, values: Sequence[str]) -> pa.Array:

@@ -60,7 +60,7 @@ class LogEnds:
         groups = group(partitions, ["topic", "partition"])
         end = ints(partitions, "high_watermark")
         rows = np.flatnonzero((at != NULL_TIME) & (end >= 0))
-        rows = rows[np.lexsort((at[rows], groups.code[rows]))]
+        rows = groups.sort_rows(rows, at)
         codes = groups.code[rows]
         names = list(zip(*(groups.keys[name].to_pylist() for name in ("topic", "partition")), strict=True))
         self._of: dict[tuple[str, int], tuple[Int64s, Int64s]] = {}
@@ -117,7 +117,7 @@ def _join_positions(some: list[tuple[Int64s, Int64s]]) -> Positions:
 
 def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int64s, ends: LogEnds) -> Iterator[Falling]:
     """Those groups of some rows that fell behind. `end`: how far a reader can read, `lag` behind it; [rows]."""
-    rows = rows[np.lexsort((at[rows], groups.code[rows]))]
+    rows = groups.sort_rows(rows, at)
     codes = groups.code[rows]
     topics, partitions = (groups.keys[name].to_pylist() for name in ("topic", "partition"))
     of_reader = [name for name in groups.keys.column_names if name != "partition"]

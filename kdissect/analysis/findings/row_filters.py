@@ -52,11 +52,6 @@ def slow(exchanges: pa.Table, limits: Limits) -> Any:
     return pc.greater_equal(exchanges["latency_ms"], limits.slow_ms)
 
 
-def response_resent(exchanges: pa.Table, limits: Limits) -> Any:
-    """Exchanges of whose response a part was sent again."""
-    return pc.greater(exchanges["response_resent_ms"], 0)
-
-
 @cache
 def of_status(*names: str) -> RowFilter:
     """Exchanges with one of these values of `status`."""

@@ -1,9 +1,9 @@
 """Captures in file systems elsewhere: hdfs:, s3a:, abfss: and what else there is a client for.
 
-They are listed by the driver, folders with the folders in them, and of each the first bytes are looked at, many at a
-time: what is a capture, which files are one set and in which order is decided by the same rules as for local files
-(`kdissect.capture.sources`), over files that hold these first bytes only. Tasks read them as they read local files
-(`remote_storage`): an index of the packets by streaming, payloads by ranges.
+The driver lists them, folders with the folders in them, and looks at the first bytes of many at a time. Files that hold
+these bytes only stand for them here, so that the rules for local files (`kdissect.capture.sources`) decide what is a
+capture, which files are one set and in which order. Tasks read them as they read local files (`remote_storage`): an
+index of the packets by streaming, payloads by ranges.
 
 For a scheme that nothing in Python opens, the session's JVM lists, and tasks get whole files by Spark's own reader
 (`binaryFile`); all of that is `whole_files` and `HadoopFiles`. So a file must fit a worker's memory and may have WHOLE
@@ -93,8 +93,7 @@ def remote_sources(spark: SparkSession | None, paths: Sequence[str], payload: bo
 
 
 def _files_of(spark: SparkSession, path: str) -> Lister:
-    """What reads a path: by ranges, or for a scheme that nothing in Python opens, the session's JVM."""
-
+    """The lister of a path: its storage, or the session's JVM for a scheme that nothing in Python opens."""
     storage = Storage.of(path, partial(hadoop_setting, spark))
     try:
         open_storage(storage)
@@ -123,8 +122,8 @@ def _escaped(path: str) -> str:
 
 
 def open_remote(places: Sequence[tuple[str, Lister]], payload: bool) -> list[Source]:
-    """Capture sets of what is named: paths, globs, folders, each with what reads it. `payload`: carry payloads whatever
-    the files are. Raises CaptureNotFound, NotACapture, CaptureUnreadable."""
+    """Capture sets of what is named: paths, globs, folders, each with what reads it. `payload`: payloads
+    are carried, of any files. Raises CaptureNotFound, NotACapture, CaptureUnreadable."""
     listed: dict[str, tuple[Listed, Lister]] = {}
     with tempfile.TemporaryDirectory(prefix="kdissect-") as folder, ThreadPoolExecutor(READERS) as pool:
         root = Path(folder, "root")

@@ -81,11 +81,16 @@ def _filled_up(partitions: pa.Table, limits: Limits) -> Any:
     return pc.greater_equal(partitions["record_bytes"], partitions["partition_max_bytes"])
 
 
+def _with_resent_response(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges of whose response a part was sent again."""
+    return pc.greater(exchanges["response_resent_ms"], 0)
+
+
 @finder(
     fetches=EVERY_ROW,
     exchanges=(
         row_filters.of_api(ApiKey.JOIN_GROUP),
-        row_filters.response_resent,
+        _with_resent_response,
         *OF_SILENCES,
     ),
     connections=EVERY_ROW,
@@ -105,7 +110,7 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     consumer = (ints(fetches, "is_follower", 0) == 0) & (ints(fetches, "is_raft", 0) == 0)
     groups = group(fetches, ["client_id", "client_ip" if "client_ip" in fetches.schema.names else "client_id"])
     rows = np.flatnonzero(consumer & (begun != NULL_TIME) & (answered != NULL_TIME))
-    rows = rows[np.lexsort((begun[rows], groups.code[rows]))]
+    rows = groups.sort_rows(rows, begun)
     if len(rows) < PAUSE_FETCHES:
         return []
     size, throttle = ints(fetches, "record_bytes", 0), np.nan_to_num(reals(fetches, "throttle_ms"))

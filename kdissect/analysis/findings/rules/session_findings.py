@@ -120,11 +120,10 @@ def demand(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Session slots needed per broker, and in shards of brokers that have enough in all, against what Kafka ships."""
     sessions = ev.get(tables, "fetch_sessions")
     found: list[ev.Finding] = []
-    values: dict[str, Any]
     for (broker,), most in _most_alive(sessions, ["broker"]).items():
         if most >= DEMAND_SHARE * DEFAULT_SLOTS:
-            values = {"sessions": most, "slots": DEFAULT_SLOTS}
-            found += _lacks_slots(tables, "broker", broker, values, ev.equals("broker", broker))
+            of_broker = {"sessions": most, "slots": DEFAULT_SLOTS}
+            found += _lacks_slots(tables, "broker", broker, of_broker, ev.equals("broker", broker))
     slots = DEFAULT_SLOTS // SHARDS
     sharded = sessions.filter(arrow_array(ints(sessions, "shard") >= 0))
     short = {one.broker for one in found if one.severity == ev.HIGH}
@@ -153,9 +152,7 @@ def _lacks_slots(
     tables: ev.Tables, case: str, broker: str | None, values: Mapping[str, Any], condition: str
 ) -> list[ev.Finding]:
     severity = ev.HIGH if values["sessions"] > values["slots"] else ev.MEDIUM
-    return ev.finding(
-        tables, "session_slots", severity, "fetch_sessions", condition, values, case=case, broker=broker
-    )  # fmt: skip
+    return ev.finding(tables, "session_slots", severity, "fetch_sessions", condition, values, case=case, broker=broker)
 
 
 @finder(fetches=EVERY_ROW)

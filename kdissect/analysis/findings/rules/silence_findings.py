@@ -103,7 +103,7 @@ def silences(exchanges: pa.Table) -> list[Silence]:
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
     clients = groups.keys["client_id"].to_pylist()
     rows = np.flatnonzero(asked != NULL_TIME)
-    rows = rows[np.lexsort((asked[rows], groups.code[rows]))]
+    rows = groups.sort_rows(rows, asked)
     found = []
     for from_row, to_row in runs(groups.code[rows]):
         mine = rows[from_row:to_row]
@@ -316,7 +316,7 @@ def _asking(exchanges: pa.Table) -> list[Asking]:
     writes = groups.count(np.isin(key, (ApiKey.PRODUCE, ApiKey.INIT_PRODUCER_ID))) > 0
     used = writes | (groups.count(key == ApiKey.FETCH) > 0)
     rows = np.flatnonzero(at != NULL_TIME)
-    rows = rows[np.lexsort((at[rows], groups.code[rows]))]
+    rows = groups.sort_rows(rows, at)
     code, instants = groups.code[rows], at[rows]
     asked = (key[rows] == ApiKey.METADATA) & (ints(exchanges, "error_code", -1)[rows] == 0)
     follows = asked[1:] & asked[:-1] & (code[1:] == code[:-1]) & (np.diff(instants) <= ASKING_APART_MS * MILLI)

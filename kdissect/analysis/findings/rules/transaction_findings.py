@@ -221,7 +221,7 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     good = (ints(partitions, "error_code", 0) == 0) & (when != NULL_TIME) & committed & (stable >= 0)
     groups = group(partitions, ["topic", "partition"])
     rows = np.flatnonzero(good)
-    rows = rows[np.lexsort((when[rows], groups.code[rows]))]
+    rows = groups.sort_rows(rows, when)
     if not len(rows):
         return []
     code, offset, instant = groups.code[rows], stable[rows], when[rows]
