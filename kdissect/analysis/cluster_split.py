@@ -5,7 +5,7 @@ Rows without a cluster are one part more. Where all rows are of one cluster noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,10 +41,7 @@ def split_by_cluster(tables: Mapping[str, pa.Table]) -> list[Part]:
         return [(next(iter(clusters), None), dict(tables))]
     parts: list[Part] = []
     for cluster in in_order(clusters):
-        part = dict(tables)
-        for name, (codes, texts) in found.items():
-            part[name] = tables[name].filter(arrow_array(codes == _code(texts, cluster)))
-        parts.append((cluster, part))
+        parts.append((cluster, rows_of_cluster(tables, cluster)))
     return parts
 
 
@@ -54,6 +51,25 @@ def split_known_clusters(tables: Mapping[str, pa.Table]) -> list[Part]:
     parts = split_by_cluster(tables)
     known = [cluster for cluster, _ in parts if cluster is not None]
     return [(known[0] if known else None, dict(tables))] if len(known) <= 1 else parts
+
+
+def known_clusters(tables: Mapping[str, pa.Table], others: Iterable[str | None]) -> list[str | None]:
+    """The clusters that rows of tables have, and these others, in order: one where no more than one is known, for rows
+    without a cluster are of it."""
+    found = {*others, *(cluster for cluster, _ in split_by_cluster(tables))}
+    known = [cluster for cluster in found if cluster is not None]
+    return in_order(found) if len(known) > 1 else [known[0] if known else None]
+
+
+def rows_of_cluster(tables: Mapping[str, pa.Table], cluster: str | None) -> dict[str, pa.Table]:
+    """The rows of one cluster, of None those without; tables without the column `cluster`, and those in WHOLE, are as
+    they were."""
+    found = dict(tables)
+    for name, table in tables.items():
+        if name not in WHOLE and CLUSTER.name in table.schema.names:
+            codes, texts = cluster_codes(table)
+            found[name] = table.filter(arrow_array(codes == _code(texts, cluster)))
+    return found
 
 
 def each_cluster(tables: Mapping[str, pa.Table], work: Callable[[Mapping[str, pa.Table]], pa.Table]) -> pa.Table:

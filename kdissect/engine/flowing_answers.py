@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 
-from kdissect.analysis.findings import findings, limits
 from kdissect.analysis.latency_counts import LatencyCounts
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.spare_memory import Spare
+from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.extracts.overview import EVIDENCE, Names
-from kdissect.engine.saving.evidence_rows import Evidence
+from kdissect.engine.saving.evidence_rows import SpooledEvidence
 from kdissect.engine.settings import Settings
+from kdissect.output import scratch
 from kdissect.report.session_rows import MOST_SESSIONS, READS, SessionRows
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.where import Filter
@@ -24,22 +26,23 @@ USUAL = 512_000_000
 
 
 def find_findings(captures: Sequence[CaptureSet], settings: Settings) -> tuple[AnalysedRun, pa.Table]:
-    """The table `findings`, looked for in as many rows as the first screen looks at; what was not looked at is noted.
-    The run is that which read."""
-    return Names(captures, settings).read_named(lambda names: _find_findings(captures, settings, names))
+    """The table `findings`, looked for in all rows, which lie in a temporary file until then. Finders that failed are
+    noted. The run is that which read."""
+    with scratch() as folder, Spool(Path(folder)) as spool:
+        return Names(captures, settings).read_named(lambda names: _find_findings(captures, settings, names, spool))
 
 
-def _find_findings(captures: Sequence[CaptureSet], settings: Settings, names: Names) -> tuple[AnalysedRun, pa.Table]:
+def _find_findings(
+    captures: Sequence[CaptureSet], settings: Settings, names: Names, spool: Spool
+) -> tuple[AnalysedRun, pa.Table]:
     settings = replace(settings, reading=settings.reading._replace(most_sent=EVIDENCE))
     run = AnalysedRun(captures, {"findings": SCHEMAS["findings"].names}, settings)
-    evidence = Evidence(EVIDENCE, settings.slow)
+    evidence = SpooledEvidence(spool, settings.slow)
     for part in names.parts(run):
         evidence.take(part)
     for name, piece in run.books.pieces_at_the_end():
         evidence.add(name, run.builder.finished(name, [piece]))
-    if not evidence.whole:
-        settings.limited.note(f"findings are those of the first {evidence.exchanges:,} exchanges")
-    looked = findings(evidence.tables(settings.topics), limits(settings.slow))
+    looked = evidence.search(settings.topics)
     for detail in looked.problems["detail"].to_pylist():
         settings.limited.note(detail)
     return run, looked.findings

@@ -76,7 +76,6 @@ def make_report(
     clients, brokers, errors = _clients(summary), _brokers(summary), _errors(summary)
     first = "" if sessions.whole else f" Of the first {session_rows.MOST_SESSIONS:,} sessions."
     budgeted = [] if gathering.budget.whole else [f"Of the first {gathering.budget.exchanges:,} exchanges."]
-    looked_at = "" if summary.findings_of is None else f"Looked for in the first {summary.findings_of:,} exchanges."
     ways = {name: SCHEMAS[name].empty_table() for name in delivery_lanes.READ} | dict(travelled or {})
     first_ones = " ".join(budgeted)
     first_travelled = " ".join([*budgeted, *left_out])
@@ -112,7 +111,7 @@ def make_report(
         Figure("findings", "Findings",
                "The findings, worst first, each with the command that shows its evidence. Info: worth knowing, no "
                "trouble.",
-               _findings(summary, target), left_out=looked_at),
+               _findings(summary, target)),
         Figure("latency-by-api", "Latency by API",
                "From a request's first byte to its response's last. A fetch that waited because it was asked to counts "
                "here like any other: see below where the time went.", rows.by_api(gathering.by_api.table())),

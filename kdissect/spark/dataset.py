@@ -14,7 +14,6 @@ from kdissect.spark.cells.aligned_rows import ALIGNED, FROM_ALIGNED
 from kdissect.spark.cells.table_cells import STAGED
 from kdissect.spark.common_connections import Matching, from_begin, with_looks
 from kdissect.spark.partition_numbers import labels
-from kdissect.spark.remarks import Remark, rows_of, searched_in_spans
 from kdissect.spark.schemas import arrow_schema, spark_schema, with_single, without
 from kdissect.spark.shares import spent_time, topic_shares, transaction_shares
 from kdissect.spark.source.remote_captures import whole_files
@@ -126,7 +125,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         matching = self.__dict__.pop("_matching", None)
         if matching is not None:
             matching.unpersist()
-        for made in ("_told", "_outcome", "there", "searched", "remarks"):
+        for made in ("_told", "_outcome", "there", "searched"):
             self.__dict__.pop(made, None)
 
     def _full(self, name: str) -> frozenset[str]:
@@ -261,20 +260,22 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def _findings(self) -> DataFrame:
         clusters = self.searched
-        spans = sum(1 + len(cuts) for cuts in clusters.values())
+        spans = sum(2 + len(cuts) if cuts else 1 for cuts in clusters.values())
         deal = partial(analysing.deal_evidence, clusters=clusters)
         rows = self._evidence.mapInArrow(deal, spark_schema(STAGED))
         quality = self._outcome.tables.get("capture_quality")
         find = partial(analysing.find_findings, plan=self.plan, names=self.names, quality=quality, clusters=clusters)
         rows = rows.repartition(spans, "broker", "lot")
         found = rows.sortWithinPartitions("broker", "lot").mapInArrow(find, spark_schema(STAGED)).repartition(1)
-        conclude = partial(analysing.conclude, plan=self.plan)
+        conclude = partial(analysing.conclude, plan=self.plan, clusters=clusters)
         return found.mapInArrow(conclude, spark_schema(self._schema("findings")))
 
     @cached_property
     def searched(self) -> analysing.Searched:
-        """By cluster, the instants (µs) at which what findings are looked for in is cut into spans."""
-        cells = self._evidence.select("broker", "at", "lot").collect()
+        """By cluster, the instants (µs) at which it is cut into spans, in which findings are looked for."""
+        known = "table = '" + analysing.COUNTED + "'"
+        counted = self._evidence.selectExpr("broker", "at", f"if({known}, lot, 0) as exchanges")
+        cells = counted.groupBy("broker", "at").agg({"exchanges": "sum"}).collect()
         return analysing.searched((tuple(row) for row in cells), self.names)
 
     @cached_property
@@ -283,12 +284,15 @@ class Dataset(Mapping[str, "DataFrame"]):
         from pyspark import StorageLevel
 
         analysed, decoded = self._analysed, self._decoded
-        rows = analysed.where(analysed["table"].isin([analysing.EVIDENCE + name for name in analysing.FOUND_IN]))
+        rows = analysed.where(analysed["table"].startswith(analysing.EVIDENCE))
         told = partial(analysing.evidence, name="exchanges", plan=self.plan, names=self.names)
         rows = rows.unionByName(self._exchanges.mapInArrow(told, spark_schema(STAGED)))
         sift = partial(analysing.sift, plan=self.plan, names=self.names)
         others = decoded.where(decoded["table"].isin([name for name in analysing.DECODED if self._has(name)]))
         others = others.unionByName(self._committed).mapInArrow(sift, spark_schema(STAGED))
+        if self._has(decoding.SENT):
+            sift_sent = partial(analysing.sift_sent, plan=self.plan, names=self.names)
+            others = others.unionByName(self._sent().mapInArrow(sift_sent, spark_schema(STAGED)))
         return rows.unionByName(others).unionByName(self._delivered).persist(StorageLevel.DISK_ONLY)
 
     @property
@@ -334,11 +338,14 @@ class Dataset(Mapping[str, "DataFrame"]):
         return ordered.mapInArrow(make, spark_schema(self._schema(name)))
 
     def _producers(self) -> DataFrame:
+        follow = partial(analysing.follow, plan=self.plan, names=self.names)
+        return self._sent().mapInArrow(follow, spark_schema(self._schema("producers")))
+
+    def _sent(self) -> DataFrame:
+        """Staged rows of what producers sent, all of a partition in one task."""
         deal = partial(topic_shares.deal_sent, plan=self.plan, names=self.names)
         sent = self._decoded.where(f"table = '{decoding.SENT}'").mapInArrow(deal, spark_schema(STAGED))
-        follow = partial(analysing.follow, plan=self.plan, names=self.names)
-        dealt = sent.repartition(len(self.plan.labels), "lot")
-        return dealt.mapInArrow(follow, spark_schema(self._schema("producers")))
+        return sent.repartition(len(self.plan.labels), "lot")
 
     @cached_property
     def _committed(self) -> DataFrame:
@@ -374,19 +381,7 @@ class Dataset(Mapping[str, "DataFrame"]):
     def collect_small(self, name: str) -> pa.Table:
         """What `small` gives, on the driver."""
         table = self._outcome.tables[name]
-        if name == "problems" and self.remarks:
-            table = pa.concat_tables([table, rows_of(self.remarks).cast(table.schema)])
         return table.select(self.plan.tables[name])
-
-    @cached_property
-    def remarks(self) -> list[Remark]:
-        """Where these tables knowingly differ from those of the engine on one machine."""
-        found = []
-        searched = self.searched if "findings" in self.plan.tables else {}
-        for cluster, cuts in searched.items():
-            if cuts:
-                found.append(searched_in_spans(cuts, cluster if len(searched) > 1 else None))
-        return found
 
 
 def _decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:

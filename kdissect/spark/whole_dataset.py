@@ -147,9 +147,11 @@ class WholeDataset(Dataset):
         decoded = self._decoded
         if not self.plan.whole:
             return super()._evidence
-        sift = partial(analysing.sift, plan=self.plan, names=self.names)
-        others = decoded.where(decoded["table"].isin([COMMITS, SENT])).mapInArrow(sift, spark_schema(STAGED))
-        return decoded.where(decoded["table"].startswith(analysing.EVIDENCE)).unionByName(others)
+        rows = decoded.where(decoded["table"].startswith(analysing.EVIDENCE))
+        for name, sift in ((COMMITS, analysing.sift), (SENT, analysing.sift_sent)):
+            made = partial(sift, plan=self.plan, names=self.names)
+            rows = rows.unionByName(decoded.where(f"table = '{name}'").mapInArrow(made, spark_schema(STAGED)))
+        return rows
 
     def _summed(self, name: str) -> DataFrame:
         decoded = self._decoded

@@ -208,9 +208,11 @@ def tables_of(
         else:
             parts = [names.resolved(builder, name, read_cell(row.data)) for row in made if row.table == name]
         if name == "findings":
-            evidence = [analysing.EVIDENCE + one for one in analysing.FOUND_IN]
             decoded = [_batch([row]) for row in made if row.table in (*analysing.DECODED, COMMITS)]
-            found = [row for row in made if row.table in evidence] + _listed(analysing.sift(decoded, plan, names))
+            found = [row for row in made if row.table.startswith(analysing.EVIDENCE)]
+            found += _listed(analysing.sift(decoded, plan, names)) + _listed(
+                follow_sent(made, plan, names, analysing.sift_sent)
+            )
             first = [_batch([row]) for row in staged if row.table in DELIVERIES.tables]
             found += _listed(analysing.deliver(first, plan, names))
             quality = outcome.tables.get("capture_quality")
@@ -226,11 +228,7 @@ def tables_of(
             out[name] = pa.Table.from_batches(dealt_by_topic(staged, name, plan, names), schema)
             continue
         if name == "producers":
-            sent = [_batch([row]) for row in made if row.table == decoding.SENT]
-            dealt = _listed(topic_shares.deal_sent(sent, plan, names))
-            tasks = [[_batch([row]) for row in dealt if row.lot == label] for label in plan.labels]
-            followed = [batch for task in tasks for batch in analysing.follow(task, plan, names)]
-            out[name] = pa.Table.from_batches(followed, schema)
+            out[name] = pa.Table.from_batches(follow_sent(made, plan, names, analysing.follow), schema)
             continue
         plain = [pa.table([part[field.name].cast(field.type) for field in schema], schema=schema) for part in parts]
         small = [outcome.tables[name].cast(schema)] if name in outcome.tables and name != "connections" else []
@@ -238,11 +236,22 @@ def tables_of(
     return out
 
 
+def follow_sent(
+    made: list[Cell], plan: Plan, names: Names, follow: Callable[..., Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """What `follow` makes of what producers sent, each task of which has its partitions in a list."""
+    sent = [_batch([row]) for row in made if row.table == decoding.SENT]
+    dealt = _listed(topic_shares.deal_sent(sent, plan, names))
+    for label in plan.labels:
+        yield from follow([_batch([row]) for row in dealt if row.lot == label], plan, names)
+
+
 def found_in(
     evidence: list[Cell], plan: Plan, names: Names, quality: pa.Table | None = None
 ) -> Iterator[pa.RecordBatch]:
     """`findings`, two tasks of which have the evidence of some clusters in lists."""
-    clusters = analysing.searched([(row.broker, row.at, row.lot) for row in evidence], names)
+    counted = [(row.broker, row.at, row.lot if row.table == analysing.COUNTED else 0) for row in evidence]
+    clusters = analysing.searched(counted, names)
     evidence = _listed(analysing.deal_evidence([_batch([row]) for row in evidence], clusters))
     evidence.sort(key=lambda row: (row.broker, row.lot))
     own = list(dict.fromkeys((row.broker, row.lot) for row in evidence))
@@ -251,7 +260,7 @@ def found_in(
         row for task in tasks
         for row in _listed(analysing.find_findings([_batch([one]) for one in task], plan, names, quality, clusters))
     ]  # fmt: skip
-    return analysing.conclude([_batch([row]) for row in found], plan)
+    return analysing.conclude([_batch([row]) for row in found], plan, clusters)
 
 
 def dealt_by_producer(staged: list[Cell], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -11,11 +11,15 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.analysis.findings import OF_REQUESTS, FoundInCluster
+import kdissect.spark
+from kdissect.analysis.findings import AT_ONCE, BY_SPAN, FoundInCluster, spans
+from kdissect.analysis.findings.spans import SECOND
 from kdissect.spark.cells.table_cells import Cell, cell, rows
 from kdissect.spark.stages import analysing
-from kdissect.spark.stages.analysing import ALWAYS, EVIDENCE, deal_evidence, find_findings, searched
-from kdissect.tables.declaration.model import TIME_KEY
+from kdissect.spark.stages.analysing import COUNTED, EVIDENCE, deal_evidence, find_findings, searched
+from kdissect.tables.declaration.model import TIME, TIME_KEY
+from tests.bench.applications import application
+from tests.bench.packets import write
 from tests.other_cluster import write_other_cluster
 
 A, B = "clusterAAAAAAAAAAAAAAA", "clusterBBBBBBBBBBBBBBB"
@@ -28,67 +32,68 @@ def names_of(*clusters: str) -> Any:
     return SimpleNamespace(builder=lambda plan: None, topics=learned, leaders=learned)
 
 
-def test_findings_are_looked_for_in_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysing, "EVIDENCE_ROWS", 100)
-
-    def cuts(*cells: tuple[int, int]) -> tuple[int, ...]:
-        return searched([("", *one) for one in cells], names_of())[None]
-
-    assert cuts((5, 60), (3, 40)) == ()
-    assert cuts((7, 60), (5, 60), (3, 40)) == (7,)
-    assert cuts((3, 90), (3, 90), (4, 90), (5, 5), (6, 6)) == (4, 6)
-    assert cuts((3, 101), (3, 1)) == ()
-    assert cuts((ALWAYS, 500), (3, 60)) == ()  # what has no time is looked at in any case
-    assert cuts() == ()
-
-
-def test_each_cluster_has_spans_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analysing, "EVIDENCE_ROWS", 100)
-    assert searched([(A, 7, 60), (A, 5, 60), (B, 9, 100), ("", 1, 1)], names_of()) == {A: (7,), B: (), None: ()}
-    assert searched([(A, 7, 60), ("", 5, 60)], names_of()) == {A: (7,)}
+def test_the_clusters_that_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans, "SPAN_EXCHANGES", 100)
+    counted = [(A, 7, 60), (A, 5, 60), (B, 9, 100), ("", 1, 1)]
+    assert searched(counted, names_of()) == {A: (7 * SECOND,), B: (), None: ()}
+    assert searched([(A, 7, 60), ("", 5, 60)], names_of()) == {A: (7 * SECOND,)}
     assert searched([(A, 7, 60), ("", 5, 60)], names_of(B)) == {A: (), B: (), None: ()}
+    assert searched([(A, 0, 0)], names_of()) == {A: ()}
+    assert searched([], names_of()) == {None: ()}
 
 
 def test_rows_of_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each span has its rows of requests, the first one all that has no time, too."""
+    """Each span has its rows of requests; rules of lifetimes see all rows of these at once."""
     seen: list[tuple[dict[str, pa.Table], Any]] = []
 
     def looked(tables: dict[str, pa.Table], cluster: Any, alone: Any, limits: Any, by: Any) -> FoundInCluster:
         seen.append((tables, by))
-        return FoundInCluster([], [])
+        return FoundInCluster([], [], [])
 
     monkeypatch.setattr(analysing, "find_in_cluster", looked)
     timed = pa.table({"exchange_id": ["a", "b", "c"], TIME_KEY: [7, 3, 5]})
-    others = pa.table({"session_key": ["1/2/0"]})
-    cells = [Cell(EVIDENCE + "produces", "", cell(timed), 3, 3), Cell(EVIDENCE + "share_sessions", "", cell(others))]
+    sessions = pa.table({"session_key": ["1/2/0"]})
+    connections = pa.table({
+        "connection_id": ["0" * 16], "start_seen": [True], "end_reason": ["open"], "closed_by": ["client"],
+        "started_at": pa.array([1], TIME), "ended_at": pa.array([6], TIME),
+    })  # fmt: skip
+    cells = [
+        Cell(EVIDENCE + "produces", "", cell(timed)),
+        Cell(EVIDENCE + "fetch_sessions", "", cell(sessions)),
+        Cell(EVIDENCE + "connections", "", cell(connections)),
+        Cell(COUNTED, "", b"", 3, 3),
+    ]
     plan: Any = SimpleNamespace(settings=SimpleNamespace(slow=None), tables={"findings": ["id"]})
     for cuts in ((5, 7), ()):
         dealt = list(deal_evidence([rows([one]) for one in cells], {None: cuts}))
         dealt.sort(key=lambda batch: batch["lot"][0].as_py())
         list(find_findings(dealt, plan, names_of(), None, {None: cuts}))
-    assert [tables["produces"][TIME_KEY].to_pylist() for tables, _ in seen] == [[3], [5], [7], [3, 5, 7]]
-    assert [tables["share_sessions"].num_rows for tables, _ in seen if "share_sessions" in tables] == [1, 1]
-    assert [by for _, by in seen] == [None, OF_REQUESTS, OF_REQUESTS, None]
+    assert [by for _, by in seen] == [AT_ONCE, BY_SPAN, BY_SPAN, BY_SPAN, None]
+    produced = [tables["produces"][TIME_KEY].to_pylist() for tables, _ in seen if "produces" in tables]
+    assert produced == [[3], [5], [7], [3, 5, 7]]
+    assert ["fetch_sessions" in tables for tables, _ in seen] == [True, False, False, False, True]
+    assert ["connections" in tables for tables, _ in seen] == [True, True, True, False, True]
 
 
-def test_the_worst_span_tells(captures: Path, simulate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What requests alone show is found wherever it is, once for each subject, and as true as in a capture of the
-    span."""
-    path = captures / "k4_session_eviction.pcap"
-    whole = kdissect.open(path).table("findings").to_pylist()
-    monkeypatch.setattr(analysing, "EVIDENCE_ROWS", 100)
-    cut = simulate([path], 2, ["findings"])["findings"].to_pylist()
-    monkeypatch.setattr(analysing, "OF_REQUESTS", ())
-    first = simulate([path], 2, ["findings"])["findings"].to_pylist()
-    assert {row["id"] for row in first} < {row["id"] for row in cut}
-    subject = ("id", "table", "filter", "broker", "client_id", "group_id", "topic", "partition", "transactional_id")
-    told = Counter(tuple(row[name] for name in subject) for row in cut)
-    assert set(told.values()) == {1}
-    most = {tuple(row[name] for name in subject): row["count"] for row in whole}
-    later = [row for row in cut if row not in first]
-    assert later
-    for row in later:
-        assert row["count"] <= most[tuple(row[name] for name in subject)], row["text"]
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["k4_session_eviction.pcap"],
+        ["k4_java_classic.pcap"],
+        ["k4_transactions.pcap"],
+        ["k4_share_group.pcap"],
+        ["stories/net_delay_client.pcap.zst", "stories/net_delay_broker.pcap.zst"],
+    ],
+)
+def test_spans_are_those_of_one_machine(
+    names: list[str], captures: Path, simulate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spans, "SPAN_EXCHANGES", 100)
+    paths = [captures / name for name in names]
+    expected = kdissect.open(paths).table("findings").to_pylist()
+    found = simulate(paths, 3, ["findings"])["findings"].to_pylist()
+    assert expected
+    assert sorted(map(str, found)) == sorted(map(str, expected))
 
 
 def test_findings_of_each_cluster(
@@ -104,10 +109,30 @@ def test_findings_of_each_cluster(
     counted = Counter(row["cluster"] for row in everything)
     assert len(counted) == 2
     rows_of_other = kdissect.open(paths[1]).table("exchanges").num_rows
-    monkeypatch.setattr(analysing, "EVIDENCE_ROWS", 4 * rows_of_other)
+    monkeypatch.setattr(spans, "SPAN_EXCHANGES", rows_of_other)
     found = simulate(paths, 3, ["findings"])["findings"].to_pylist()
     (other,) = kdissect.open(paths[1]).table("topics")["cluster"].unique().to_pylist()
     assert {row["text"] for row in found if row["cluster"] == other} == {
         row["text"] for row in everything if row["cluster"] == other
     }
-    assert len([row for row in found if row["cluster"] != other]) < len(everything) - counted[other]
+    assert any("spans of time" in row["text"] for row in found if row["cluster"] != other)
+    assert sorted(map(str, found)) == sorted(map(str, kdissect.open(paths).table("findings").to_pylist()))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+@pytest.mark.parametrize("partitions", [None, 4])
+def test_a_large_capture_beside_one_with_a_story(
+    spark: Any, captures: Path, tmp_path: Path, partitions: int | None
+) -> None:
+    """By one task and by many: the findings of one machine, those of the small capture's story among them."""
+    write(tmp_path / "large.pcap", application(), 160_000_000, 4000, interleave=None)
+    paths = [tmp_path / "large.pcap", captures / "stories" / "slow_broker.pcap.zst"]
+    expected = kdissect.open(paths, memory=512_000_000).table("findings")
+    assert "slow_requests" in expected["id"].to_pylist()
+    tables = kdissect.spark.dissect(spark, paths, ["findings"], partitions=partitions)
+    found = pa.Table.from_pylist([row.asDict() for row in tables["findings"].collect()], expected.schema)
+    assert sorted(len(cuts) for cuts in tables.searched.values()) == [0, 1]
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, expected.to_pylist()))
+    tables.unpersist()

@@ -8,7 +8,7 @@ use them. `count` and `first_exchange_id` come from running `filter` over `table
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 from kdissect.analysis.cluster_split import WHOLE, split_known_clusters
 from kdissect.analysis.findings import finders
 from kdissect.analysis.findings.evidence import SEVERITIES, Finding, Tables, both, equals, get
-from kdissect.analysis.findings.finders import Finder, Seen
+from kdissect.analysis.findings.finders import LIFETIMES, Finder, Seen
 from kdissect.analysis.findings.incidents import numbered
 from kdissect.analysis.findings.limits import LIMITS, Limits, limits
 from kdissect.analysis.findings.next_captures import state_certainty
+from kdissect.analysis.findings.row_filters import FEW
 from kdissect.analysis.findings.rules import (
     absence_findings,
     access_findings,
@@ -39,11 +40,12 @@ from kdissect.analysis.findings.rules import (
     window_findings,
 )
 from kdissect.analysis.findings.rules.journeys import delivery_findings
+from kdissect.analysis.findings.spans import cuts_of, rows_in_span
+from kdissect.arrays.dictionaries import unified
 from kdissect.problems import KdissectError, Kind
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import CLUSTER, TIME_KEY, By
+from kdissect.tables.declaration.model import CLUSTER, By
 from kdissect.tables.makers import fills
-from kdissect.tables.order import sort_columns
 
 FINDERS: tuple[Finder, ...] = (
     *silence_findings.FINDERS,
@@ -63,10 +65,16 @@ FINDERS: tuple[Finder, ...] = (
     *reset_findings.FINDERS,
     *window_findings.FINDERS,
 )
-OF_REQUESTS: tuple[Finder, ...] = tuple(
-    one for one in FINDERS if all(name == "topics" or TIME_KEY in sort_columns(name) for name in one.rows)
+AT_ONCE: tuple[Finder, ...] = tuple(
+    one
+    for one in FINDERS
+    if all(name in LIFETIMES or (filters and FEW.issuperset(filters)) for name, filters in one.rows.items())
 )
-"""Those that look at nothing but rows of requests, and names: true of any span of time by itself."""
+"""Those that see all rows at once in a large capture, too: rows of no instant, or few ones."""
+BY_SPAN: tuple[Finder, ...] = tuple(one for one in FINDERS if one not in AT_ONCE)
+"""Those that see span after span of it."""
+GATHERED = 1 << 18
+"""Rows that are gathered before those are let go that no finder looks at."""
 MOST_OF_A_KIND = 20
 """Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
 UNCOUNTED = frozenset({"request_failed", "request_refused", "passing_error", "unsupported_version"})
@@ -80,9 +88,31 @@ def of_topics(table: pa.Table, topics: Sequence[str]) -> pa.Table:
     return table.filter(pc.is_in(table["topic"].cast(pa.string()), value_set=pa.array(topics)))
 
 
-def select_evidence(name: str, table: pa.Table, thresholds: Limits = LIMITS) -> pa.Table:
-    """The rows of a table, or of a part of one, that any finder looks at: the same findings come out of them."""
-    return finders.select_evidence(FINDERS, name, table, thresholds)
+def select_evidence(
+    name: str, table: pa.Table, thresholds: Limits = LIMITS, by: tuple[Finder, ...] = FINDERS
+) -> pa.Table:
+    """The rows of a table, or of a part of one, that any of these finders looks at: the same findings come out of
+    them."""
+    return finders.select_evidence(by, name, table, thresholds)
+
+
+def gather_at_once(name: str, parts: Iterable[pa.Table], thresholds: Limits = LIMITS) -> pa.Table | None:
+    """Of parts of a table the rows that are looked at all at once; None for no parts, or where none are."""
+    if all(name not in one.rows for one in AT_ONCE):
+        return None
+    kept: list[pa.Table] = []
+    count = 0
+    for part in parts:
+        kept.append(select_evidence(name, part, thresholds, AT_ONCE))
+        count += kept[-1].num_rows
+        if count > GATHERED:
+            kept = [select_evidence(name, _joined(kept), thresholds, AT_ONCE)]
+            count = 0
+    return _joined(kept) if kept else None
+
+
+def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+    return unified(pa.concat_tables(parts, promote_options="permissive"))
 
 
 class Found(NamedTuple):
@@ -95,19 +125,22 @@ class Found(NamedTuple):
 
 
 def findings(tables: Tables, thresholds: Limits = LIMITS) -> Found:
-    """The findings in these tables; missing ones count as empty. `thresholds`: those that people set."""
+    """The findings in these tables; missing ones count as empty. Large ones are looked at in spans (`spans.py`), where
+    `exchanges` have the time that they are ordered by. `thresholds`: those that people set."""
     parts = split_known_clusters(tables)
-    made = [find_in_cluster(part, cluster, len(parts) == 1, thresholds) for cluster, part in parts]
+    made = [_find_in_part(part, cluster, len(parts) == 1, thresholds) for cluster, part in parts]
     return put_together(
         made, {cluster: get(part, "connections") for cluster, part in parts}, get(tables, "connections")
     )
 
 
 class FoundInCluster(NamedTuple):
-    """What the finders give of one cluster."""
+    """What the finders give of one cluster, or of a span of its time."""
 
     findings: list[Finding]
     """In order of `FINDERS`, without incidents."""
+    finders: list[int]
+    """Which of `FINDERS` has found each."""
     failed: list[dict[str, str]]
     """Rows of `problems`."""
 
@@ -119,12 +152,15 @@ def find_in_cluster(
     thresholds: Limits = LIMITS,
     by: Sequence[Finder] | None = None,
 ) -> FoundInCluster:
-    """The findings in the tables of one cluster. `only_cluster`: no others have rows. `by`: these finders look;
-    all, if none are given."""
+    """The findings in the tables of one cluster. `only_cluster`: no others have rows. `by`: these finders look; all, if
+    none are given."""
     found: list[Finding] = []
+    finders: list[int] = []
     failed: list[dict[str, str]] = []
-    seen = Seen(tables, thresholds)
-    for finder in FINDERS if by is None else by:
+    seen = Seen(tables, thresholds, FINDERS if by is None else by)
+    for number, finder in enumerate(FINDERS):
+        if by is not None and finder not in by:
+            continue
         try:
             found += [_of_cluster(one, cluster, only_cluster) for one in seen.find(finder)]
         except (KdissectError, MemoryError):
@@ -133,26 +169,80 @@ def find_in_cluster(
             why = f"{type(error).__name__}: {error}"
             detail = f"finder {finder.name} failed ({why}); the others' findings are there"
             failed.append({"kind": Kind.FINDER_FAILED.name.lower(), "where": finder.name, "detail": detail})
-    return FoundInCluster(found, failed)
+        finders += [number] * (len(found) - len(finders))
+    return FoundInCluster(found, finders, failed)
 
 
-def join_spans(spans: Sequence[FoundInCluster]) -> FoundInCluster:
-    """The findings of one cluster, out of those of spans of time that follow each other. If several spans have findings
-    about one subject, those of the worst span stand: by severity, then by evidence."""
-    worst: dict[tuple[object, ...], list[Finding]] = {}
+def _find_in_part(tables: Tables, cluster: str | None, only_cluster: bool, thresholds: Limits) -> FoundInCluster:
+    """The same, large tables span by span."""
+    cuts = cuts_of(tables, cluster)
+    spans = (
+        {name: rows_in_span(name, table, cuts, number) for name, table in tables.items()}
+        for number in range(len(cuts) + 1)
+    )
+    return find_in_spans(spans, len(cuts) + 1, tables, cluster, only_cluster, thresholds)
+
+
+def find_in_spans(
+    spans: Iterable[Tables],
+    count: int,
+    whole: Tables,
+    cluster: str | None,
+    only_cluster: bool,
+    thresholds: Limits = LIMITS,
+) -> FoundInCluster:
+    """The findings of a cluster in so many spans of its time, one after the other. `whole`: the tables that are looked
+    at all at once."""
+    if count == 1:
+        (tables,) = spans
+        return find_in_cluster(tables, cluster, only_cluster, thresholds)
+    made = [find_in_cluster(tables, cluster, only_cluster, thresholds, BY_SPAN) for tables in spans]
+    return join_spans(made, count, find_in_cluster(whole, cluster, only_cluster, thresholds, AT_ONCE))
+
+
+def join_spans(spans: Sequence[FoundInCluster], count: int, at_once: FoundInCluster) -> FoundInCluster:
+    """The findings of one cluster, out of those of the `count` spans of its time (those without findings may be left
+    out), and of what was looked at all at once.
+
+    Where several spans have findings about one subject those of the worst span stand, by severity, then by evidence.
+    They have the first and the last instant of all of them, and their evidence together.
+    """
+    every: dict[tuple[object, ...], list[list[tuple[Finding, int]]]] = {}
     for span in spans:
-        said: dict[tuple[object, ...], list[Finding]] = {}
-        for one in span.findings:
+        said: dict[tuple[object, ...], list[tuple[Finding, int]]] = {}
+        for one, finder in zip(span.findings, span.finders, strict=True):
             about = one.broker, one.client_id, one.group_id, one.topic, one.partition, one.transactional_id
-            said.setdefault((one.id, one.table, one.filter, *about), []).append(one)
+            said.setdefault((one.id, one.table, one.filter, *about), []).append((one, finder))
         for subject, some in said.items():
-            worst[subject] = min(worst.get(subject, some), some, key=_rank)
-    told = [one for some in worst.values() for one in some]
-    return FoundInCluster(told, [row for span in spans for row in span.failed])
+            every.setdefault(subject, []).append(some)
+    told = list(zip(at_once.findings, at_once.finders, strict=True))
+    for several in every.values():
+        told += [(_combined(one, several, count), finder) for one, finder in min(several, key=_rank)]
+    told.sort(key=lambda some: (some[1], _rank([some])))
+    failed = {row["where"]: row for span in (*spans, at_once) for row in span.failed}
+    return FoundInCluster([one for one, _ in told], [finder for _, finder in told], list(failed.values()))
 
 
-def _rank(some: Sequence[Finding]) -> tuple[int, int]:
-    return min((SEVERITIES.index(one.severity), -one.count) for one in some)
+def _combined(worst: Finding, several: Sequence[Sequence[tuple[Finding, int]]], spans: int) -> Finding:
+    """The worst finding about a subject, with what other spans say of it."""
+    if len(several) == 1:
+        return worst
+    every = [one for some in several for one, _ in some]
+    first = [one.first_at for one in every if one.first_at is not None]
+    last = [one.last_at for one in every if one.last_at is not None]
+    again = max if worst.table in LIFETIMES else sum  # the same rows stand in several spans
+    earliest = min(every, key=lambda one: (one.first_at is None, one.first_at or 0))
+    return worst._replace(
+        text=f"{worst.text} This was so in {len(several)} of {spans} spans of time; the figures are of the worst one.",
+        count=again(one.count for one in every),
+        first_exchange_id=earliest.first_exchange_id or worst.first_exchange_id,
+        first_at=min(first, default=None),
+        last_at=max(last, default=None),
+    )
+
+
+def _rank(some: Sequence[tuple[Finding, int]]) -> tuple[int, int]:
+    return min((SEVERITIES.index(one.severity), -one.count) for one, _ in some)
 
 
 def put_together(parts: Sequence[FoundInCluster], connections: Mapping[str | None, pa.Table], every: pa.Table) -> Found:
@@ -196,6 +286,20 @@ def _cell(finding: Finding, name: str) -> object:
 fills(By.FINDINGS, lambda: {"findings": Finding._fields})
 
 __all__ = [
-    "FINDERS", "LIMITS", "Finding", "Found", "FoundInCluster", "Limits", "find_in_cluster", "findings", "limits",
-    "put_together", "select_evidence",
+    "AT_ONCE",
+    "BY_SPAN",
+    "FINDERS",
+    "LIMITS",
+    "Finding",
+    "Found",
+    "FoundInCluster",
+    "Limits",
+    "find_in_cluster",
+    "find_in_spans",
+    "findings",
+    "gather_at_once",
+    "join_spans",
+    "limits",
+    "put_together",
+    "select_evidence",
 ]  # fmt: skip

@@ -7,7 +7,8 @@ looks at are kept (`select_evidence`): findings are the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -26,6 +27,8 @@ depend on rows that it drops, for it is applied to parts of a table first, and t
 Filters = tuple[RowFilter, ...]
 """The rows of a table for which any of these holds; every row where there are none."""
 EVERY_ROW: Filters = ()
+LIFETIMES = frozenset({"connections", "fetch_sessions", "share_sessions", "capture_quality", "topics"})
+"""Tables whose rows are not of one instant."""
 
 
 class Finder(NamedTuple):
@@ -54,10 +57,14 @@ def finder(**rows: RowFilter | Filters) -> Callable[[Callable[[Tables, Limits], 
 
 
 class Seen:
-    """Tables as finders see them. A filter that several finders state is applied once."""
+    """Tables as finders see them. A filter that several finders state is applied once. `finders`: those that will look:
+    rows that several of them see are kept until the last one has."""
 
-    def __init__(self, tables: Tables, limits: Limits) -> None:
+    def __init__(self, tables: Tables, limits: Limits, finders: Iterable[Finder] = ()) -> None:
         self._limits = limits
+        self._waiting = Counter(
+            (name, frozenset(filters)) for finder in finders for name, filters in finder.rows.items()
+        )
         self._tables = {name: _read_columns(name, tables) for name in tables if name in FINDINGS.tables}
         self._flags: dict[tuple[str, RowFilter], Any] = {}
         self._selected: dict[tuple[str, frozenset[RowFilter]], pa.Table] = {}
@@ -71,12 +78,16 @@ class Seen:
         table = self._tables.get(name)
         if table is None:
             return get({}, name)
-        key = name, frozenset(filters if table.num_rows else ())
-        if key not in self._selected:
-            if key[1]:
+        key = name, frozenset(filters)
+        found = self._selected.pop(key, None)
+        if found is None:
+            if filters and table.num_rows:
                 table = table.filter(_any([self._holds(name, table, one) for one in filters]))
-            self._selected[key] = get({name: table}, name)
-        return self._selected[key]
+            found = get({name: table}, name)
+        self._waiting[key] -= 1
+        if self._waiting[key] > 0:
+            self._selected[key] = found
+        return found
 
     def _holds(self, name: str, table: pa.Table, row_filter: RowFilter) -> Any:
         key = name, row_filter
@@ -90,11 +101,14 @@ class _View(CompleteTables):
 
     def __init__(self, seen: Seen, finder: Finder) -> None:
         self._seen, self._finder = seen, finder
+        self._tables: dict[str, pa.Table] = {}
 
     def __getitem__(self, name: str) -> pa.Table:
         if name not in self._finder.rows:
             raise DeclarationError(f"finder {self._finder.name} does not state which rows of {name!r} it looks at")
-        return self._seen.select(name, self._finder.rows[name])
+        if name not in self._tables:
+            self._tables[name] = self._seen.select(name, self._finder.rows[name])
+        return self._tables[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._finder.rows)

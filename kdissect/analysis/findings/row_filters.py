@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from kdissect.analysis.findings.finders import RowFilter
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Flags, times
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
@@ -24,6 +25,27 @@ SLOT_MS = 100
 """Of rows in one slot of time the first and the last are enough to find silences and steps."""
 ID_LENGTH = 17 + len(str(FIRST_REQUESTS - 1))
 """Characters of the longest id of an exchange among the first FIRST_REQUESTS."""
+
+
+def telling_of_sessions(fetches: pa.Table, limits: Limits) -> Any:
+    """Fetches that did something else with their session than go on with it, and the last of each session that did
+    just that: it says when the session was still alive."""
+    coder, kinds = Coder(), Coder()
+    goes_on = coder.column(fetches, "session_outcome") == coder.codes.get("continued", -2)
+    sessionless = kinds.column(fetches, "request_kind") == kinds.codes.get("sessionless", -2)
+    rows = np.flatnonzero(goes_on)
+    owner, when = Coder().column(fetches, "session_key")[rows], times(fetches, "request_last_at")[rows]
+    rows = rows[np.lexsort((when, owner))]
+    owner = np.sort(owner, kind="stable")
+    last = np.ones(len(rows), bool)
+    last[:-1] = owner[1:] != owner[:-1]
+    kept = ~(goes_on | sessionless)
+    kept[rows[last]] = True
+    return arrow_array(kept)
+
+
+FEW = frozenset({telling_of_sessions})
+"""Filters that leave so few rows of a capture of any size that they are looked at together, however long it is."""
 
 
 def failed(table: pa.Table, limits: Limits) -> Any:

@@ -25,27 +25,28 @@ CLOCK = 9
 """Columns of the time of day, with the blank behind it."""
 
 
-def headline_lines(handle: Handle, width: int, *, local: bool = False) -> list[Text]:
+def headline_lines(handle: Handle, width: int, *, local: bool = False, numbered: bool = True) -> list[Text]:
     """A finding on the first screen: number, severity, time of day, headline; consequences have a dash."""
     at: datetime | None = handle.row["first_at"]
     when = "" if at is None else f"{at.astimezone(None if local else UTC):%H:%M:%S}"
     dash = "- " if handle.follows else ""
     clock = CLOCK if width >= NARROW else 0
     said = words.wrapped(str(handle.row["headline"]), width - INDENT - clock - len(dash))
-    lines = [Text.assemble(*_handle(handle), f"{when:<{clock}}{dash}" if clock else dash, said[0])]
+    lines = [Text.assemble(*_handle(handle, numbered), f"{when:<{clock}}{dash}" if clock else dash, said[0])]
     return lines + [Text(" " * (INDENT + clock + len(dash)) + line) for line in said[1:]]
 
 
 def chosen_lines(
-    findings: Sequence[Mapping[str, Any]], width: int, room: int | None, *, local: bool = False
+    findings: Sequence[Mapping[str, Any]], width: int, room: int | None, *, local: bool = False, numbered: bool = True
 ) -> tuple[list[Text], int]:
-    """Lines of the findings, in order of their numbers, and how many findings are left out.
+    """Lines of the findings, in order of their numbers, and how many findings are left out. They are not `numbered`
+    where there may be more of them than these: then others have these numbers.
 
     Findings of high or medium severity are always there. The others take the rest of `room` lines (None: any number),
     low before info.
     """
     shown = [one for one in number_findings(findings) if not uneventful(one.row)]
-    made = {one.number: headline_lines(one, width, local=local) for one in shown}
+    made = {one.number: headline_lines(one, width, local=local, numbered=numbered) for one in shown}
     kept: set[int] = set()
     used = 0
     for severities in (SEVERITIES[:2], SEVERITIES[2:3], SEVERITIES[3:]):
@@ -108,9 +109,9 @@ def _consequences(handles: Sequence[Handle], width: int, local: bool) -> list[Te
     return lines
 
 
-def _handle(handle: Handle) -> list[Any]:
+def _handle(handle: Handle, numbered: bool = True) -> list[Any]:
     severity = str(handle.row["severity"])
-    return [(f"{handle.number:>3} ", "bold"), (f"{severity:<7}", STYLES.get(severity, ""))]
+    return [(f"{handle.number if numbered else '':>3} ", "bold"), (f"{severity:<7}", STYLES.get(severity, ""))]
 
 
 def _dated_sentence(finding: Mapping[str, Any], local: bool) -> str:

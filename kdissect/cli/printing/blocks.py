@@ -125,25 +125,29 @@ def findings(summary: Summary, target: Sequence[str], width: int, room: int | No
 
     `room`: lines that there are for it, None for any number."""
     title = Text("Findings", "bold")
+    named, whole = " ".join(target), summary.findings_of is None
     if summary.findings_of is not None:
-        title.append(f" (of the first {words.number_of(summary.findings_of, 'exchange')}; --table findings has all)")
+        title.append(f" (of the first {words.number_of(summary.findings_of, 'exchange')})")
     unknown = unread(summary)
     mark = Text.assemble("    ", ("?", "bold yellow"), " " * (INDENT - 5))
     lines = [(mark if i == 0 else Text(" " * INDENT)) + one
              for i, one in enumerate(sentence(unknown, width - INDENT, 0) if unknown else [])]  # fmt: skip
-    told, hidden = chosen_lines(summary.findings, width, None if room is None else room - 1 - len(lines), local=local)
+    free = None if room is None else room - 1 - len(lines)
+    told, hidden = chosen_lines(summary.findings, width, free, local=local, numbered=whole)
     most = min(MOST_FINDINGS, width // 5)  # other blocks need more lines on narrow terminals, too
     if room is not None and len(told) > most:
         told, hidden = told[:most], hidden + len(told) - most
-    named = " ".join(target)
-    hint = (
-        f"  {words.count(hidden)} more: kdissect timeline {named}" if hidden else f"  evidence: kdissect why {named} N"
-    )
-    short = f"  {words.count(hidden)} more: kdissect timeline" if hidden else ""
-    if (told or hidden) and PIPE not in target:
-        fitting = next((one for one in (hint, short) if title.cell_len + len(one) <= width), "")
+    if (told or hidden or not whole) and PIPE not in target:
+        if not whole:
+            hints = [f"  of all: kdissect timeline {named}", "  of all: kdissect timeline"]
+        elif hidden:
+            more = f"  {words.count(hidden)} more: kdissect timeline"
+            hints = [f"{more} {named}", more]
+        else:
+            hints = [f"  evidence: kdissect why {named} N"]
+        fitting = next((one for one in hints if title.cell_len + len(one) <= width), "")
         title.append(fitting, "not bold dim")
-    return Block([title, *lines, *told] if lines or told or hidden else [], [], 0)
+    return Block([title, *lines, *told] if lines or told or hidden or not whole else [], [], 0)
 
 
 SPENT = {

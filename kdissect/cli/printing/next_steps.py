@@ -17,7 +17,10 @@ def next_steps(summary: Summary, target: Sequence[str]) -> list[str]:
     if PIPE in target:
         return [TEE]
     named = " ".join(target)
-    steps = [f"kdissect why {named}{' 1' if summary.findings else ''}"]
+    if summary.findings_of is None:
+        steps = [f"kdissect why {named}{' 1' if summary.findings else ''}"]
+    else:  # others may have these numbers
+        steps = [f"kdissect timeline {named}"]
     if any(line.slowest_ms is not None for line in summary.latencies):
         steps.append(f"kdissect slowest {named}")
     if summary.statuses.get("error"):

@@ -151,7 +151,6 @@ def spark(
                 with Stages(session) as stages:
                     stage = partial(setattr, stages, "name")
                     rows = write(made, output, form=form, by=columns, on_start=stage, lease=mine)
-                    remarks = made.remarks
                 size = sum(made.bytes)
         except (PySparkException, Py4JError) as error:
             told = reason(error)
@@ -167,8 +166,6 @@ def spark(
     for line in grid([Header("table"), Header("rows", right=True)], counts, terminal.width()):
         out.print(line)
     sys.stdout.flush()
-    for remark in remarks:
-        terminal.say(remark.detail)
     read = words.number_of(len(made.bytes), "file")
     terminal.say(f"{output}: {words.number_of(len(rows), 'table')} from {read}, {words.size(size)}, in {taken:.1f} s")
 

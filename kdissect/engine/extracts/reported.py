@@ -5,17 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from kdissect.analysis.findings import findings, limits
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.room import Limited
 from kdissect.engine.bounds.spare_memory import Spare
+from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.extracts.overview import EVIDENCE, Names
 from kdissect.engine.extracts.showing import show_several
-from kdissect.engine.saving.evidence_rows import Evidence
+from kdissect.engine.saving.evidence_rows import SpooledEvidence
 from kdissect.engine.settings import FEW_PACKETS, Settings
+from kdissect.output import scratch
 from kdissect.report import READ, Gathering
 from kdissect.report.exchange_bytes import bytes_of
 from kdissect.summary import WANTED, Summarizer, Summary
@@ -27,12 +29,15 @@ MEMORY = 512_000_000
 
 
 def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gathering, Summary]:
-    """The rows of the page, and the summary of the same rows. It is that of the first screen, findings included, but
-    for topics and budgets, which the page has by itself."""
-    return Names(captures, settings).read_named(lambda names: _gathered(captures, settings, names))
+    """The rows of the page, and the summary of the same rows. It is that of the first screen, but for topics and
+    budgets, which the page has by itself. Findings are those of all rows."""
+    with scratch() as folder, Spool(Path(folder)) as spool:
+        return Names(captures, settings).read_named(lambda names: _gathered(captures, settings, names, spool))
 
 
-def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) -> tuple[Gathering, Summary]:
+def _gathered(
+    captures: Sequence[CaptureSet], settings: Settings, names: Names, spool: Spool
+) -> tuple[Gathering, Summary]:
     summarizer, found = Summarizer(), Gathering()
     read = {name: list(columns) for name, columns in READ.items()}
     for name, columns in BUDGET.tables.items():
@@ -40,9 +45,9 @@ def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) 
     reading = settings.reading._replace(most_sent=EVIDENCE)
     settings = replace(settings, reading=reading, block_packets=FEW_PACKETS)
     run = AnalysedRun(captures, read, settings)
-    evidence, spare = Evidence(EVIDENCE, settings.slow), Spare(0.2)
+    evidence, spare = SpooledEvidence(spool, settings.slow), Spare(0.2)
     for part in names.parts(run):
-        evidence.take(dict(part))
+        evidence.take(part)
         named = {name: run.builder.resolve(name, part[name], plain=True) for name in read if name in part}
         for name in WANTED.keys() & named.keys():
             if TABLES[name].progressive and named[name].num_rows:
@@ -57,8 +62,8 @@ def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) 
                 summarizer.feed(name, batch)
         evidence.add(name, table)
         found.add(name, table)
-    summarizer.feed_found(findings(evidence.tables(settings.topics), limits(settings.slow)))
-    return found, summarizer.finish(None if evidence.whole else evidence.exchanges)
+    summarizer.feed_found(evidence.search(settings.topics))
+    return found, summarizer.finish()
 
 
 def bytes_by_id(captures: Sequence[CaptureSet], settings: Settings, ids: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -20,16 +20,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
-from kdissect.analysis.cluster_split import split_by_cluster
+from kdissect.analysis.cluster_split import in_order, split_by_cluster
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.findings import (
-    OF_REQUESTS,
+    AT_ONCE,
+    BY_SPAN,
     FoundInCluster,
     find_in_cluster,
+    gather_at_once,
     join_spans,
     limits,
     put_together,
@@ -37,11 +39,11 @@ from kdissect.analysis.findings import (
 )
 from kdissect.analysis.findings.evidence import get
 from kdissect.analysis.findings.next_captures import COLUMNS
+from kdissect.analysis.findings.spans import SecondCounts, deal_rows, rows_in_span
 from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
-from kdissect.arrays.arrow import NULL_TIME, ints
-from kdissect.spark.cells.dealt_rows import split_by_share
+from kdissect.arrays.arrow import NULL_TIME
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_pieces, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
@@ -63,7 +65,7 @@ from kdissect.tables.declaration.readers import (
     TRANSACTIONS,
 )
 from kdissect.tables.order import order, sort_columns
-from kdissect.tables.recording import producers_table, resolve_sent
+from kdissect.tables.recording import producers_table
 
 MADE = tuple(name for name, one in TABLES.items() if one.progressive and name != COMMITS)
 """Tables that come out of this stage, where the analysis takes part in them."""
@@ -72,16 +74,18 @@ FOUND_IN = tuple(name for name in FINDINGS.tables if name in MADE)
 EVIDENCE = "evidence of "
 """Before the name of a table: those of its rows that findings can depend on."""
 DECODED = tuple(
-    SENT if TABLES[name].made is By.SENT else name
+    name
     for name in FINDINGS.tables
-    if name not in MADE and name != COMMITS and TABLES[name].made not in (By.LEARNED, By.DELIVERIES)
+    if name not in MADE and name != COMMITS and TABLES[name].made not in (By.LEARNED, By.DELIVERIES, By.SENT)
 )
 """Staged tables that findings read as they were decoded."""
 log = logging.getLogger("kdissect.spark")
 
-EVIDENCE_ROWS = 1 << 19
-"""Rows of a cluster that findings are looked for in at a time, some 250 MB. Staged rows of evidence have their cluster
-as `broker`, their first instant as `at` and their number as `lot`."""
+COUNTED = EVIDENCE + "seconds"
+"""Staged rows without data that say how many exchanges of a cluster (`broker`) began in the second `at`: `lot`."""
+ALL_AT_ONCE = -1
+"""The number of the span, a staged row's `lot`, that is no span: rows that are looked at all at once where there are
+several."""
 STATE = "state of the analysis"
 """Staged rows with what the next span of a broker's time begins with: its `Stages`, before all other rows."""
 Ends = Mapping[str, int]
@@ -260,18 +264,18 @@ def evidence_of(name: str, table: pa.Table, plan: Plan) -> Iterator[pa.RecordBat
     """What findings can depend on of some rows of a table, resolved, as staged rows, one in each batch."""
     read = {*FINDINGS.tables[name], *sort_columns(name)}
     part = table.select([column for column in table.column_names if column in read])
+    if name == "exchanges":
+        counts = SecondCounts()
+        counts.add_rows(part)
+        yield rows([Cell(COUNTED, cluster or "", b"", at, count) for cluster, at, count in counts.counted()])
     yield from _by_cluster(name, select_evidence(name, part, limits(plan.settings.slow)))
 
 
 def _by_cluster(name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Staged rows of evidence, each of one cluster, one in each batch. What has no instants is not counted."""
-    timed = name in TABLES and TIME_KEY in sort_columns(name)
+    """Staged rows of evidence, each of one cluster (`broker`), one in each batch."""
     for cluster, part in _clusters(table):
         for begin, end in cut(part):
-            piece = part.slice(begin, end - begin)
-            at = pc.min(piece[TIME_KEY]).as_py() if timed else None
-            first, count = (ALWAYS, 0) if at is None else (at, piece.num_rows)
-            yield rows([Cell(EVIDENCE + name, cluster or "", cell(piece), first, count)])
+            yield rows([Cell(EVIDENCE + name, cluster or "", cell(part.slice(begin, end - begin)))])
 
 
 def _clusters(table: pa.Table) -> list[tuple[str | None, pa.Table]]:
@@ -280,36 +284,24 @@ def _clusters(table: pa.Table) -> list[tuple[str | None, pa.Table]]:
 
 
 Searched = Mapping[str | None, tuple[int, ...]]
-"""Cluster -> the instants at which its evidence is cut into spans of some EVIDENCE_ROWS. All finders look at the first
-span, and at what has no instants; those in OF_REQUESTS look at the others, too."""
+"""Cluster -> where it is cut into spans (`findings.spans`)."""
 
 
-def searched(evidence: Iterable[tuple[str, int, int]], names: Names) -> Searched:
+def searched(counted: Iterable[tuple[str, int, int]], names: Names) -> Searched:
     """The clusters in which findings are looked for by themselves. Rows without a cluster are of the only one that is
-    known. `evidence`: `broker`, `at` and `lot` of all of it."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for cluster, at, size in evidence:
-        found.setdefault(cluster, []).append((at, size))
+    known. `counted`: cluster, second, and how many exchanges began in it; 0 only says that the cluster has evidence."""
+    counts = SecondCounts()
+    found: set[str | None] = set()
+    for cluster, second, count in counted:
+        found.add(cluster or None)
+        if count:
+            counts.add(cluster or None, np.array([second]), np.array([count]))
     for table in (names.leaders.table(names.topics), names.topics.table()):
-        for text in table[CLUSTER.name].unique().to_pylist():
-            found.setdefault(text or "", [])
-    known = [cluster for cluster in found if cluster]
-    if len(known) <= 1:
-        return {known[0] if known else None: _cuts(one for some in found.values() for one in some)}
-    return {cluster or None: _cuts(cells) for cluster, cells in found.items()}
-
-
-def _cuts(cells: Iterable[tuple[int, int]]) -> tuple[int, ...]:
-    """Where spans end that have at most EVIDENCE_ROWS each, but for cells that begin at once."""
-    cuts: list[int] = []
-    count = begin = 0
-    for at, size in sorted(one for one in cells if one[0] != ALWAYS):
-        if count + size > EVIDENCE_ROWS and count and at > begin:
-            cuts.append(at)
-            count = 0
-        begin = begin if count else at
-        count += size
-    return tuple(cuts)
+        found.update(table[CLUSTER.name].unique().to_pylist())
+    known = [cluster for cluster in found if cluster is not None]
+    alone = len(known) <= 1
+    every = [known[0] if known else None] if alone else in_order(found)
+    return {cluster: counts.cuts(cluster, alone) for cluster in every}
 
 
 def deal_evidence(batches: Iterable[pa.RecordBatch], clusters: Searched) -> Iterator[pa.RecordBatch]:
@@ -317,15 +309,17 @@ def deal_evidence(batches: Iterable[pa.RecordBatch], clusters: Searched) -> Iter
     empty."""
     alone = len(clusters) == 1
     for one in cells_of(batches):
+        if one.table == COUNTED:
+            continue
         cuts = next(iter(clusters.values())) if alone else clusters[one.broker or None]
         cluster = "" if alone else one.broker
-        if one.at == ALWAYS or not cuts:
-            yield rows([one._replace(broker=cluster, lot=0)])
-            continue
-        table = read_cell(one.data)
-        span = np.searchsorted(np.array(cuts), ints(table, TIME_KEY), "right")
-        for number, piece in split_by_share(table, np.arange(table.num_rows), span):
-            yield rows([one._replace(broker=cluster, data=cell(piece), lot=number)])
+        name, table = one.table.removeprefix(EVIDENCE), read_cell(one.data)
+        if not cuts or any(name in finder.rows for finder in BY_SPAN):
+            for number, piece in deal_rows(name, table, cuts):
+                yield rows([one._replace(broker=cluster, data=cell(piece), lot=number)])
+        every = gather_at_once(name, [table]) if cuts else None
+        if every is not None and every.num_rows:
+            yield rows([one._replace(broker=cluster, data=cell(every), lot=ALL_AT_ONCE)])
 
 
 def evidence(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
@@ -338,10 +332,12 @@ def sift(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
     """Staged rows of `offset_commits` and of the tables in DECODED to staged rows of their evidence."""
     builder = names.builder(plan)
     for one in cells_of(batches):
-        if one.table == SENT:
-            yield from _by_cluster(SENT, resolve_sent(read_cell(one.data), names.topics))
-        else:
-            yield from evidence_of(one.table, names.resolved(builder, one.table, read_cell(one.data)), plan)
+        yield from evidence_of(one.table, names.resolved(builder, one.table, read_cell(one.data)), plan)
+
+
+def sift_sent(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """Staged rows of SENT, all of some partitions, to staged rows of the evidence of `producers`."""
+    yield from evidence_of("producers", _producers(_resolved(batches, plan, names), names), plan)
 
 
 def filled(
@@ -369,35 +365,45 @@ def find_findings(
     apart = {name: dict(_clusters(table)) for name, table in learned.items()}
     for (text, span), cells in groupby(cells_of(batches), lambda one: (one.broker, one.lot)):
         cluster = next(iter(clusters)) if alone else text or None
+        cuts = clusters[cluster]
         parts: dict[str, list[pa.Table]] = {}
         for one in cells:
             parts.setdefault(one.table.removeprefix(EVIDENCE), []).append(read_cell(one.data))
         tables = {} if quality is None else {"capture_quality": quality}
-        for name in [name for name in parts if name != SENT]:  # one copy at a time
+        for name in list(parts):  # one copy at a time
             tables[name] = order(name, join_pieces(parts.pop(name)))
-        tables["producers"] = _producers(parts, names)
         for name, table in learned.items():
-            tables[name] = table if alone else apart[name].get(cluster, table.slice(0, 0))
-        by = OF_REQUESTS if span else None
+            mine = table if alone else apart[name].get(cluster, table.slice(0, 0))
+            tables[name] = mine if span == ALL_AT_ONCE else rows_in_span(name, mine, cuts, span)
+        by = AT_ONCE if span == ALL_AT_ONCE else BY_SPAN if cuts else None
         made = find_in_cluster(tables, cluster, alone, limits(plan.settings.slow), by)
         yield rows([note(FOUND_THERE, (cluster, span, made, get(tables, "connections").select(list(COLUMNS))))])
 
 
-def conclude(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
-    """What `find` gives of all clusters to rows of `findings`."""
+def conclude(batches: Iterable[pa.RecordBatch], plan: Plan, clusters: Searched) -> Iterator[pa.RecordBatch]:
+    """What `find_findings` gives of all clusters to rows of `findings`."""
     told = [pickle.loads(one.data) for one in cells_of(batches)]
     told.sort(key=lambda one: (one[0] is None, one[0] or "", one[1]))
-    spans: dict[str | None, list[FoundInCluster]] = {}
+    spans: dict[str | None, dict[int, FoundInCluster]] = {}
     connections: dict[str | None, pa.Table] = {}
-    for cluster, _, made, table in told:
-        spans.setdefault(cluster, []).append(made)
-        connections.setdefault(cluster, table)  # those of the first span, which all are
+    for cluster, span, made, table in told:
+        spans.setdefault(cluster, {})[span] = made
+        connections.setdefault(cluster, table)  # ALL_AT_ONCE comes first
     every = pa.concat_tables(connections.values()) if told else SCHEMAS["connections"].empty_table()
-    found = put_together([join_spans(some) for some in spans.values()], connections, every)
+    joined = [_joined(some, len(clusters[cluster]) + 1) for cluster, some in spans.items()]
+    found = put_together(joined, connections, every)
     for detail in found.problems["detail"].to_pylist():
         log.error("%s", detail)  # `problems` was written from the decoded rows by now
     schema = SCHEMAS["findings"].remove_metadata()
     yield from conform_to_schema(found.findings, schema).select(plan.tables["findings"]).to_batches()
+
+
+def _joined(spans: dict[int, FoundInCluster], count: int) -> FoundInCluster:
+    """The findings of a cluster that was searched in so many spans."""
+    if count == 1:
+        return spans[0]
+    at_once = spans.pop(ALL_AT_ONCE, FoundInCluster([], [], []))
+    return join_spans(list(spans.values()), count, at_once)
 
 
 def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -39,7 +39,7 @@ from kdissect.spark.stages.plan import Plan, Source
 from kdissect.spark.stages.resolving import Names, Outcome
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import SCHEMAS, TABLES
-from kdissect.tables.declaration.model import EXCHANGE_KEYS, TIME_KEY, By
+from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import sort_columns
 
@@ -54,8 +54,6 @@ SINGLE = "_single"
 """Staged rows with the columns that have one value, by table: `Pieces.single`."""
 ELSEWHERE = "_elsewhere"
 """Staged rows that say that a capture cannot be read like this: tasks for each file get farther."""
-MOST_EVIDENCE = analysing.EVIDENCE_ROWS + (1 << 18)
-"""Rows of a cluster's evidence that are staged: parts come in order of time, so later ones are not looked at."""
 NOTHING_COUNTED = Tally(np.zeros((0, 0), np.int64), 0, 0, 0, {})
 
 
@@ -123,7 +121,6 @@ class Reading:
         self._straight = straight
         self._columns = kept_columns(plan, () if straight is None else straight.tables)
         self._finds = "findings" in plan.tables
-        self._evidence: dict[str, int] = {}
         self._first = FirstRows()
         self._pieces = Pieces(plan.pieces) if plan.pieces else None
         self._stash = Stash(number, self._pieces)
@@ -175,7 +172,7 @@ class Reading:
         yield from self._stash.rest()
         if self._finds:
             for batch in analysing.delivered(self._first):
-                yield batch.set_column(ORIGIN, STAGED.field(ORIGIN), pa.array([self._number], pa.int32()))
+                yield self._of_this_pass(batch)
         tables = {name: unified(pa.concat_tables(pieces, promote_options="none")) for name, pieces in small.items()}
         if "problems" in self._plan.tables:
             tables["problems"] = SCHEMAS["problems"].empty_table()  # those of captures are among the others
@@ -198,12 +195,12 @@ class Reading:
             yield from self._stash.take(name, part)
         if self._finds and name in FINDINGS.tables and name != COMMITS:
             for batch in analysing.evidence_of(name, table, self._plan):
-                cluster, size = batch.column("broker")[0].as_py(), batch.column("lot")[0].as_py()
-                staged = self._evidence.get(cluster, 0)
-                if staged > MOST_EVIDENCE and TIME_KEY in sort_columns(name):
-                    continue
-                self._evidence[cluster] = staged + size
-                yield batch.set_column(ORIGIN, STAGED.field(ORIGIN), pa.array([self._number], pa.int32()))
+                yield self._of_this_pass(batch)
+
+    def _of_this_pass(self, staged: pa.RecordBatch) -> pa.RecordBatch:
+        """Staged rows with the number of the reading as their origin."""
+        number = pa.repeat(pa.scalar(self._number, pa.int32()), staged.num_rows)
+        return staged.set_column(ORIGIN, STAGED.field(ORIGIN), number)
 
     def _names(self) -> Names:
         made = self._run.builder

@@ -97,7 +97,7 @@ def _asked_the_old(tables: ev.Tables, old: str, first: int, last: int) -> list[t
     return sorted(found, key=lambda one: one[2])
 
 
-@finder(capture_quality=EVERY_ROW, exchanges=row_filters.of_status(*ONE_WAY), connections=EVERY_ROW)
+@finder(capture_quality=EVERY_ROW)
 def hidden(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Traffic that the capture itself cannot show."""
     found = []
@@ -114,6 +114,12 @@ def hidden(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         found += ev.finding(
             tables, "capture_without_acks", ev.INFO, "capture_quality", condition, {"connections": count}
         )
+    return found
+
+
+@finder(exchanges=row_filters.of_status(*ONE_WAY), connections=EVERY_ROW)
+def seen_one_way(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Connections of which the capture has the packets of one direction."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     alone = exchanges.take(arrow_array(_of_status(exchanges, ONE_WAY)))
     owners = group(alone, ["connection_id"])
@@ -122,19 +128,25 @@ def hidden(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     names = owners.keys["connection_id"].to_pylist()
     counts = owners.count()
     lonely = [name for name, count in zip(names, counts.tolist(), strict=True) if count >= max(2, size.get(name, 0))]
-    if lonely:
-        count = int(counts[[names.index(name) for name in lonely]].sum())
-        values = {"messages": count, "connections": lonely}
-        which = ev.among("connection_id", lonely) if len(lonely) <= MOST_NAMED else ""
-        condition = ev.both(ev.among("status", sorted(ONE_WAY)), which)
-        found += ev.finding(tables, "capture_one_way", ev.INFO, "exchanges", condition, values)
+    if not lonely:
+        return []
+    count = int(counts[[names.index(name) for name in lonely]].sum())
+    values = {"messages": count, "connections": lonely}
+    which = ev.among("connection_id", lonely) if len(lonely) <= MOST_NAMED else ""
+    condition = ev.both(ev.among("status", sorted(ONE_WAY)), which)
+    return ev.finding(tables, "capture_one_way", ev.INFO, "exchanges", condition, values)
+
+
+@finder(connections=EVERY_ROW)
+def met_late(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Connections that began before the capture did."""
+    connections = ev.get(tables, "connections")
     late = np.flatnonzero((ints(connections, "start_seen", 1) == 0) & (ints(connections, "is_kafka", 0) > 0))
-    if len(late):
-        found += ev.finding(
-            tables, "capture_began_late", ev.INFO, "connections", "is_kafka and not start_seen",
-            {"connections": len(late)},
-        )  # fmt: skip
-    return found
+    if not len(late):
+        return []
+    return ev.finding(
+        tables, "capture_began_late", ev.INFO, "connections", "is_kafka and not start_seen", {"connections": len(late)}
+    )
 
 
 def _values(quality: pa.Table) -> npt.NDArray[np.float64]:
@@ -148,4 +160,4 @@ def _of_status(exchanges: pa.Table, names: Sequence[str]) -> Int64s:
     return np.flatnonzero(flags)
 
 
-FINDERS = (moved, hidden)
+FINDERS = (moved, hidden, seen_one_way, met_late)

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
@@ -41,7 +42,7 @@ def of_outcome(fetches: pa.Table, outcome: str) -> Flags:
     return flags
 
 
-@finder(fetches=EVERY_ROW)
+@finder(fetches=row_filters.telling_of_sessions)
 def reuse(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that never reuse sessions, and clients that open them faster than they close them."""
     fetches = ev.get(tables, "fetches")
@@ -69,7 +70,7 @@ def reuse(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-@finder(fetches=EVERY_ROW)
+@finder(fetches=row_filters.telling_of_sessions)
 def evictions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Ranking of evictors."""
     ranked = evictors(ev.get(tables, "fetches")).to_pylist()
@@ -97,7 +98,7 @@ def evictions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-@finder(fetches=EVERY_ROW)
+@finder(fetches=row_filters.telling_of_sessions)
 def refusals(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers that answer requests for a session without one."""
     fetches = ev.get(tables, "fetches")

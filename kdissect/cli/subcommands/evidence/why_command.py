@@ -57,7 +57,8 @@ def why(
     from kdissect.summary.account import number_findings, quiet
 
     summary = capture.summary()
-    handles = number_findings(summary.findings)
+    some = summary.findings_of is not None
+    handles = number_findings(capture.table("findings").to_pylist() if some else summary.findings)
     if number is None or not handles:
         from rich.text import Text
 

@@ -1,0 +1,186 @@
+"""Findings of large captures: they are looked at span by span of their time, each like a capture of its own.
+
+All exchanges of a span are there, and of connections what a capture of that span would tell: those that were open, from
+its begin to its end. So what a finder says of a span is as true as what it says of a capture that was started late and
+stopped early. What is longer than a span (a silence of minutes among very many exchanges) is not seen. Rules that look
+at lifetimes and at few rows, such as those of fetch sessions, see all of them at once.
+
+Where a capture is cut depends on its exchanges alone, so it does not matter who cuts it, or in which parts rows come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.cluster_split import cluster_codes
+from kdissect.analysis.findings.finders import LIFETIMES
+from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, times
+from kdissect.arrays.from_numpy import arrow_array
+from kdissect.tables.declaration.model import TIME_KEY
+
+SPAN_EXCHANGES = 1 << 18
+"""Exchanges of a cluster in a span, at most, unless one second has more: some 60 MB of what findings read."""
+SECOND = 1_000_000
+"""Microseconds; spans begin and end with one."""
+INSTANTS = {"groups": "at", "leaders": "at", "producers": "sent_at", "deliveries": "delivered_at"}
+"""Of tables that are not ordered by their requests' time the column that says when."""
+OPEN = "open"
+"""How a connection ends that was open when the capture ended."""
+Cuts = Sequence[int]
+"""The instants (µs) at which spans end, but for the last one, which has no end; ascending."""
+Counts = tuple[Int64s, Int64s]
+"""Seconds since the epoch, ascending, and how many exchanges began in each."""
+
+
+class SecondCounts:
+    """How many exchanges of each cluster began in each second."""
+
+    def __init__(self) -> None:
+        self._of: dict[str | None, Counts] = {}
+
+    def add_rows(self, exchanges: pa.Table) -> None:
+        """Rows of `exchanges`, with the time that they are ordered by. Those without one are of the first span."""
+        codes, clusters = cluster_codes(exchanges)
+        at = ints(exchanges, TIME_KEY, NULL_TIME)
+        for code in np.unique(codes).tolist():
+            mine = at[(codes == code) & (at != NULL_TIME)]
+            self.add(None if code < 0 else clusters[code], *np.unique(mine // SECOND, return_counts=True))
+
+    def add(self, cluster: str | None, seconds: Int64s, counts: Int64s) -> None:
+        """The same for rows that were counted."""
+        if cluster in self._of:
+            before = self._of[cluster]
+            seconds, counts = np.concatenate([before[0], seconds]), np.concatenate([before[1], counts])
+        every, place = np.unique(seconds, return_inverse=True)
+        self._of[cluster] = every, np.bincount(place, weights=counts, minlength=len(every)).astype(np.int64)
+
+    @property
+    def clusters(self) -> list[str | None]:
+        """The clusters of the rows."""
+        return list(self._of)
+
+    def counted(self) -> Iterator[tuple[str | None, int, int]]:
+        """Cluster, second and number of exchanges."""
+        for cluster, (seconds, counts) in self._of.items():
+            for second, count in zip(seconds.tolist(), counts.tolist(), strict=True):
+                yield cluster, second, count
+
+    def cuts(self, only: str | None, alone: bool) -> tuple[int, ...]:
+        """Where a cluster is cut. `alone`: no others are searched, so rows without a cluster are of it, too."""
+        mine = self
+        if alone:
+            mine = SecondCounts()
+            for seconds, counts in self._of.values():
+                mine.add(only, seconds, counts)
+        return cut(*mine._of[only]) if only in mine._of else ()
+
+
+def cut(seconds: Int64s, counts: Int64s) -> tuple[int, ...]:
+    """The instants (µs) at which spans of at most SPAN_EXCHANGES end, or of one second, but for the last one's."""
+    found: list[int] = []
+    total = 0
+    for second, count in zip(seconds.tolist(), counts.tolist(), strict=True):
+        if total and total + count > SPAN_EXCHANGES:
+            found.append(second * SECOND)
+            total = 0
+        total += count
+    return tuple(found)
+
+
+def deal_rows(name: str, table: pa.Table, cuts: Cuts) -> Iterator[tuple[int, pa.Table]]:
+    """What each span sees of some rows of a table: its number, rows. Spans that see none of them are left out."""
+    if not cuts:
+        yield 0, table
+    elif name in LIFETIMES:
+        for number in range(len(cuts) + 1):
+            seen = rows_in_span(name, table, cuts, number)
+            if seen.num_rows:
+                yield number, seen
+    else:
+        span = _spans_of(name, table, cuts)
+        for number in np.unique(span).tolist():
+            yield number, table.filter(arrow_array(span == number))
+
+
+def rows_in_span(name: str, table: pa.Table, cuts: Cuts, number: int) -> pa.Table:
+    """What the span of that number sees of some rows of a table."""
+    if not cuts:
+        return table
+    if name == "connections":
+        return _open_connections(table, *_edges(cuts, number))
+    if name in LIFETIMES:
+        return table
+    return table.filter(arrow_array(_spans_of(name, table, cuts) == number))
+
+
+def spans_between(cuts: Cuts, first: int, last: int) -> range:
+    """The numbers of the spans that have instants from `first` to `last` (µs)."""
+    begin, end = np.searchsorted(np.array(cuts, np.int64), [first, last], "right").tolist()
+    return range(begin, end + 1)
+
+
+def instants_of(name: str, table: pa.Table) -> Int64s:
+    """When each row is, µs; NULL_TIME where that is not known."""
+    return times(table, INSTANTS[name]) if name in INSTANTS else ints(table, TIME_KEY, NULL_TIME)
+
+
+def _spans_of(name: str, table: pa.Table, cuts: Cuts) -> Int64s:
+    """The number of each row's span: the first one for rows without an instant."""
+    at = instants_of(name, table)
+    return np.searchsorted(np.array(cuts, np.int64), at, "right").astype(np.int64)
+
+
+def _edges(cuts: Cuts, number: int) -> tuple[int | None, int | None]:
+    return cuts[number - 1] if number else None, cuts[number] if number < len(cuts) else None
+
+
+def _open_connections(connections: pa.Table, begin: int | None, end: int | None) -> pa.Table:
+    """The connections that were open between two instants (None: at any time), as a capture of that time has them."""
+    began, ended = times(connections, "started_at"), times(connections, "ended_at")
+    there = np.ones(len(began), np.bool_)
+    if begin is not None:
+        there &= (ended >= begin) | (ended == NULL_TIME)
+    if end is not None:
+        there &= began < end
+    table = connections.filter(arrow_array(there))
+    began, ended = began[there], ended[there]
+    changed: dict[str, pa.Array] = {}
+    if begin is not None:
+        before = began < begin
+        changed["started_at"] = arrow_array(np.maximum(began, begin), mask=_unknown(began))
+        changed["start_seen"] = pc.and_(table["start_seen"], arrow_array(~before))
+    if end is not None:
+        goes_on = (ended >= end) | (ended == NULL_TIME)
+        changed["ended_at"] = arrow_array(np.minimum(ended, end), mask=_unknown(ended))
+        changed["end_reason"] = pc.if_else(arrow_array(goes_on), OPEN, table["end_reason"].cast(pa.string()))
+        none = pa.scalar(None, pa.string())
+        changed["closed_by"] = pc.if_else(arrow_array(goes_on), none, table["closed_by"].cast(pa.string()))
+    for name, column in changed.items():
+        at = table.schema.get_field_index(name)
+        field = table.schema.field(at)
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        table = table.set_column(at, field.with_type(kind), column.cast(kind))
+    return table
+
+
+def _unknown(at: Int64s) -> npt.NDArray[np.bool_] | None:
+    unknown = at == NULL_TIME
+    return unknown if unknown.any() else None
+
+
+def cuts_of(tables: Mapping[str, pa.Table], cluster: str | None) -> tuple[int, ...]:
+    """Where the tables of one cluster are cut."""
+    exchanges = tables.get("exchanges")
+    if exchanges is None or exchanges.num_rows <= SPAN_EXCHANGES or TIME_KEY not in exchanges.column_names:
+        return ()
+    counts = SecondCounts()
+    counts.add_rows(exchanges)
+    return counts.cuts(cluster, alone=True)
+
+
+__all__ = ["SPAN_EXCHANGES", "SecondCounts", "cuts_of", "deal_rows", "instants_of", "rows_in_span", "spans_between"]
