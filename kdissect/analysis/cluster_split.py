@@ -53,10 +53,10 @@ def split_known_clusters(tables: Mapping[str, pa.Table]) -> list[Part]:
     return [(known[0] if known else None, dict(tables))] if len(known) <= 1 else parts
 
 
-def known_clusters(tables: Mapping[str, pa.Table], others: Iterable[str | None]) -> list[str | None]:
-    """The clusters that rows of tables have, and these others, in order: one where no more than one is known, for rows
+def known_clusters(tables: Mapping[str, pa.Table], clusters: Iterable[str | None]) -> list[str | None]:
+    """The clusters that rows of tables have, and these, in order: one where no more than one is known, for rows
     without a cluster are of it."""
-    found = {*others, *(cluster for cluster, _ in split_by_cluster(tables))}
+    found = {*clusters, *(cluster for cluster, _ in split_by_cluster(tables))}
     known = [cluster for cluster in found if cluster is not None]
     return in_order(found) if len(known) > 1 else [known[0] if known else None]
 

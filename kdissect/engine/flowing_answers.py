@@ -39,7 +39,7 @@ def _find_findings(
     run = AnalysedRun(captures, {"findings": SCHEMAS["findings"].names}, settings)
     evidence = SpooledEvidence(spool, settings.slow)
     for part in names.parts(run):
-        evidence.take(part)
+        evidence.add_rows(part)
     for name, piece in run.books.pieces_at_the_end():
         evidence.add(name, run.builder.finished(name, [piece]))
     looked = evidence.search(settings.topics)

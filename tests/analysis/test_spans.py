@@ -51,19 +51,26 @@ def test_it_does_not_matter_in_which_parts_rows_come(monkeypatch: pytest.MonkeyP
     at_once.add_rows(exchanges_at(*every))
     for one in (every[3:], every[:1], every[1:3]):
         in_parts.add_rows(exchanges_at(*one))
-    assert at_once.cuts(None, alone=True) == in_parts.cuts(None, alone=True) == (AT + SECOND, AT + 2 * SECOND)
+    assert (
+        at_once.cuts(None, only_cluster=True)
+        == in_parts.cuts(None, only_cluster=True)
+        == (AT + SECOND, AT + 2 * SECOND)
+    )
 
 
 def test_each_cluster_has_spans_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans, "SPAN_EXCHANGES", 2)
     counts = SecondCounts()
     counts.add_rows(pa.concat_tables([exchanges_at(0, 0, 1, 2, cluster="a"), exchanges_at(0, 5, cluster="b")]))
-    assert counts.cuts("a", alone=False) == (AT + SECOND,)
-    assert counts.cuts("b", alone=False) == ()
-    assert counts.cuts("c", alone=False) == ()
+    assert counts.cuts("a", only_cluster=False) == (AT + SECOND,)
+    assert counts.cuts("b", only_cluster=False) == ()
+    assert counts.cuts("c", only_cluster=False) == ()
     counts.add_rows(exchanges_at(1))
-    assert counts.cuts("a", alone=False) == (AT + SECOND,)
-    assert counts.cuts("a", alone=True) == (AT + SECOND, AT + 2 * SECOND)  # rows without a cluster are of the only one
+    assert counts.cuts("a", only_cluster=False) == (AT + SECOND,)
+    assert counts.cuts("a", only_cluster=True) == (
+        AT + SECOND,
+        AT + 2 * SECOND,
+    )  # rows without a cluster are of the only one
 
 
 def test_each_row_is_seen_by_one_span() -> None:

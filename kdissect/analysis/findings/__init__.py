@@ -106,12 +106,12 @@ def gather_at_once(name: str, parts: Iterable[pa.Table], thresholds: Limits = LI
         kept.append(select_evidence(name, part, thresholds, AT_ONCE))
         count += kept[-1].num_rows
         if count > GATHERED:
-            kept = [select_evidence(name, _joined(kept), thresholds, AT_ONCE)]
+            kept = [select_evidence(name, _join_parts(kept), thresholds, AT_ONCE)]
             count = 0
-    return _joined(kept) if kept else None
+    return _join_parts(kept) if kept else None
 
 
-def _joined(parts: Sequence[pa.Table]) -> pa.Table:
+def _join_parts(parts: Sequence[pa.Table]) -> pa.Table:
     return unified(pa.concat_tables(parts, promote_options="permissive"))
 
 
@@ -186,23 +186,23 @@ def _find_in_part(tables: Tables, cluster: str | None, only_cluster: bool, thres
 def find_in_spans(
     spans: Iterable[Tables],
     count: int,
-    whole: Tables,
+    all_at_once: Tables,
     cluster: str | None,
     only_cluster: bool,
     thresholds: Limits = LIMITS,
 ) -> FoundInCluster:
-    """The findings of a cluster in so many spans of its time, one after the other. `whole`: the tables that are looked
-    at all at once."""
+    """The findings of a cluster in so many spans of its time, one after the other. `all_at_once`: the
+    tables that are looked at so."""
     if count == 1:
         (tables,) = spans
         return find_in_cluster(tables, cluster, only_cluster, thresholds)
     made = [find_in_cluster(tables, cluster, only_cluster, thresholds, BY_SPAN) for tables in spans]
-    return join_spans(made, count, find_in_cluster(whole, cluster, only_cluster, thresholds, AT_ONCE))
+    return join_spans(made, count, find_in_cluster(all_at_once, cluster, only_cluster, thresholds, AT_ONCE))
 
 
 def join_spans(spans: Sequence[FoundInCluster], count: int, at_once: FoundInCluster) -> FoundInCluster:
-    """The findings of one cluster, out of those of the `count` spans of its time (those without findings may be left
-    out), and of what was looked at all at once.
+    """The findings of one cluster, out of those of its `count` spans, and of what was looked at all at once. Spans
+    without findings may be left out.
 
     Where several spans have findings about one subject those of the worst span stand, by severity, then by evidence.
     They have the first and the last instant of all of them, and their evidence together.

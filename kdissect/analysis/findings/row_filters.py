@@ -28,8 +28,8 @@ ID_LENGTH = 17 + len(str(FIRST_REQUESTS - 1))
 
 
 def telling_of_sessions(fetches: pa.Table, limits: Limits) -> Any:
-    """Fetches that did something else with their session than go on with it, and the last of each session that did
-    just that: it says when the session was still alive."""
+    """Fetches that did something else with their session than go on with it. Of those that went on the last one of each
+    session: the session was still alive then."""
     coder, kinds = Coder(), Coder()
     goes_on = coder.column(fetches, "session_outcome") == coder.codes.get("continued", -2)
     sessionless = kinds.column(fetches, "request_kind") == kinds.codes.get("sessionless", -2)

@@ -1,9 +1,9 @@
 """Findings of large captures: they are looked at span by span of their time, each like a capture of its own.
 
 All exchanges of a span are there, and of connections what a capture of that span would tell: those that were open, from
-its begin to its end. So what a finder says of a span is as true as what it says of a capture that was started late and
-stopped early. What is longer than a span (a silence of minutes among very many exchanges) is not seen. Rules that look
-at lifetimes and at few rows, such as those of fetch sessions, see all of them at once.
+its begin to its end. So a finding of a span is as true as one of a capture that was started late and stopped early.
+Nothing is seen that lasts longer than a span, such as a silence of minutes among very many exchanges. Rules of
+lifetimes and of few rows, such as those of fetch sessions, see all of them at once.
 
 Where a capture is cut depends on its exchanges alone, so it does not matter who cuts it, or in which parts rows come.
 """
@@ -52,7 +52,7 @@ class SecondCounts:
             self.add(None if code < 0 else clusters[code], *np.unique(mine // SECOND, return_counts=True))
 
     def add(self, cluster: str | None, seconds: Int64s, counts: Int64s) -> None:
-        """The same for rows that were counted."""
+        """Add rows of a cluster that were counted: how many began in each of these seconds."""
         if cluster in self._of:
             before = self._of[cluster]
             seconds, counts = np.concatenate([before[0], seconds]), np.concatenate([before[1], counts])
@@ -70,14 +70,14 @@ class SecondCounts:
             for second, count in zip(seconds.tolist(), counts.tolist(), strict=True):
                 yield cluster, second, count
 
-    def cuts(self, only: str | None, alone: bool) -> tuple[int, ...]:
-        """Where a cluster is cut. `alone`: no others are searched, so rows without a cluster are of it, too."""
+    def cuts(self, cluster: str | None, only_cluster: bool) -> tuple[int, ...]:
+        """Where a cluster is cut. `only_cluster`: no others are searched, so rows without a cluster are of it, too."""
         mine = self
-        if alone:
+        if only_cluster:
             mine = SecondCounts()
             for seconds, counts in self._of.values():
-                mine.add(only, seconds, counts)
-        return cut(*mine._of[only]) if only in mine._of else ()
+                mine.add(cluster, seconds, counts)
+        return cut(*mine._of[cluster]) if cluster in mine._of else ()
 
 
 def cut(seconds: Int64s, counts: Int64s) -> tuple[int, ...]:
@@ -93,7 +93,7 @@ def cut(seconds: Int64s, counts: Int64s) -> tuple[int, ...]:
 
 
 def deal_rows(name: str, table: pa.Table, cuts: Cuts) -> Iterator[tuple[int, pa.Table]]:
-    """What each span sees of some rows of a table: its number, rows. Spans that see none of them are left out."""
+    """Each span that sees any of these rows of a table: its number, and the rows."""
     if not cuts:
         yield 0, table
     elif name in LIFETIMES:
@@ -108,7 +108,7 @@ def deal_rows(name: str, table: pa.Table, cuts: Cuts) -> Iterator[tuple[int, pa.
 
 
 def rows_in_span(name: str, table: pa.Table, cuts: Cuts, number: int) -> pa.Table:
-    """What the span of that number sees of some rows of a table."""
+    """The rows of a table that the span of that number sees."""
     if not cuts:
         return table
     if name == "connections":
@@ -180,7 +180,7 @@ def cuts_of(tables: Mapping[str, pa.Table], cluster: str | None) -> tuple[int, .
         return ()
     counts = SecondCounts()
     counts.add_rows(exchanges)
-    return counts.cuts(cluster, alone=True)
+    return counts.cuts(cluster, only_cluster=True)
 
 
 __all__ = ["SPAN_EXCHANGES", "SecondCounts", "cuts_of", "deal_rows", "instants_of", "rows_in_span", "spans_between"]

@@ -47,7 +47,7 @@ def _gathered(
     run = AnalysedRun(captures, read, settings)
     evidence, spare = SpooledEvidence(spool, settings.slow), Spare(0.2)
     for part in names.parts(run):
-        evidence.take(part)
+        evidence.add_rows(part)
         named = {name: run.builder.resolve(name, part[name], plain=True) for name in read if name in part}
         for name in WANTED.keys() & named.keys():
             if TABLES[name].progressive and named[name].num_rows:

@@ -126,7 +126,7 @@ class SpooledEvidence:
         self._kept: dict[str, list[pa.Table]] = {}
         self._counts = SecondCounts()
 
-    def take(self, part: Mapping[str, pa.Table]) -> None:
+    def add_rows(self, part: Mapping[str, pa.Table]) -> None:
         """The next rows. Raises OSError where the disk is full."""
         self._first.add_rows(part)
         for name in [name for name in READ if name in part and part[name].num_rows]:
@@ -161,7 +161,7 @@ class SpooledEvidence:
         made, connections = [], {}
         for cluster in clusters:
             mine, every = (some if alone else rows_of_cluster(some, cluster) for some in (kept, whole))
-            spans = self._spans(mine, None if alone else cluster, cuts[cluster], alone, topics)
+            spans = self._spans(mine, cluster, cuts[cluster], alone, topics)
             made.append(find_in_spans(spans, len(cuts[cluster]) + 1, every, cluster, alone, self._limits))
             connections[cluster] = get(mine, "connections")
         return put_together(made, connections, get(kept, "connections"))
@@ -177,9 +177,11 @@ class SpooledEvidence:
         return found
 
     def _spans(
-        self, kept: Mapping[str, pa.Table], cluster: str | None, cuts: Sequence[int], alone: bool, topics: Sequence[str]
-    ) -> Iterator[dict[str, pa.Table]]:
-        """The tables of each span of a cluster; `alone`: of all rows."""
+        self, lifetimes: Mapping[str, pa.Table], cluster: str | None, cuts: Sequence[int], only_cluster: bool,
+        topics: Sequence[str],
+    ) -> Iterator[dict[str, pa.Table]]:  # fmt: skip
+        """The tables of each span of a cluster: of the rows in the file, and of `lifetimes`. `only_cluster`: all rows
+        are of it."""
         pieces: list[list[_Piece]] = [[] for _ in range(len(cuts) + 1)]
         for piece in self._pieces:
             for number in spans_between(cuts, piece.first, piece.last):
@@ -190,8 +192,8 @@ class SpooledEvidence:
                 rows = rows_in_span(piece.name, self._spool.get(piece.place), cuts, number)
                 parts.setdefault(piece.name, []).append(rows)
             tables = {name: _together(name, some, topics) for name, some in parts.items()}
-            tables = tables if alone else rows_of_cluster(tables, cluster)
-            yield tables | {name: rows_in_span(name, table, cuts, number) for name, table in kept.items()}
+            tables = tables if only_cluster else rows_of_cluster(tables, cluster)
+            yield tables | {name: rows_in_span(name, table, cuts, number) for name, table in lifetimes.items()}
 
 
 def _together(name: str, parts: Sequence[pa.Table], topics: Sequence[str]) -> pa.Table:

@@ -381,7 +381,7 @@ def find_findings(
 
 
 def conclude(batches: Iterable[pa.RecordBatch], plan: Plan, clusters: Searched) -> Iterator[pa.RecordBatch]:
-    """What `find_findings` gives of all clusters to rows of `findings`."""
+    """Staged rows that `find_findings` made of all clusters to rows of `findings`."""
     told = [pickle.loads(one.data) for one in cells_of(batches)]
     told.sort(key=lambda one: (one[0] is None, one[0] or "", one[1]))
     spans: dict[str | None, dict[int, FoundInCluster]] = {}
@@ -390,7 +390,7 @@ def conclude(batches: Iterable[pa.RecordBatch], plan: Plan, clusters: Searched) 
         spans.setdefault(cluster, {})[span] = made
         connections.setdefault(cluster, table)  # ALL_AT_ONCE comes first
     every = pa.concat_tables(connections.values()) if told else SCHEMAS["connections"].empty_table()
-    joined = [_joined(some, len(clusters[cluster]) + 1) for cluster, some in spans.items()]
+    joined = [_join_found(some, len(clusters[cluster]) + 1) for cluster, some in spans.items()]
     found = put_together(joined, connections, every)
     for detail in found.problems["detail"].to_pylist():
         log.error("%s", detail)  # `problems` was written from the decoded rows by now
@@ -398,7 +398,7 @@ def conclude(batches: Iterable[pa.RecordBatch], plan: Plan, clusters: Searched) 
     yield from conform_to_schema(found.findings, schema).select(plan.tables["findings"]).to_batches()
 
 
-def _joined(spans: dict[int, FoundInCluster], count: int) -> FoundInCluster:
+def _join_found(spans: dict[int, FoundInCluster], count: int) -> FoundInCluster:
     """The findings of a cluster that was searched in so many spans."""
     if count == 1:
         return spans[0]

@@ -119,7 +119,7 @@ def hidden(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 @finder(exchanges=row_filters.of_status(*ONE_WAY), connections=EVERY_ROW)
 def seen_one_way(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Connections of which the capture has the packets of one direction."""
+    """Connections that were captured in one direction only."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     alone = exchanges.take(arrow_array(_of_status(exchanges, ONE_WAY)))
     owners = group(alone, ["connection_id"])
