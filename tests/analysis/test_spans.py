@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from kdissect.analysis.findings.evidence import Finding
 from kdissect.analysis.findings.spans import SECOND, SecondCounts, cut, deal_rows, rows_in_span, spans_between
 from kdissect.capture import open_captures
 from kdissect.engine.flowing_answers import find_findings
+from kdissect.engine.saving import evidence_rows
 from kdissect.engine.settings import Settings
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
@@ -36,16 +38,19 @@ def exchanges_at(*seconds: float, cluster: str | None = None) -> pa.Table:
     return pa.table({TIME_KEY: at, "cluster": pa.array([cluster] * len(at), pa.string())})
 
 
-def test_spans_hold_whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "SPAN_EXCHANGES", 10)
+def test_spans_hold_whole_seconds_or_parts_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spans, "SPAN_ROWS", 10)
     assert cut(np.array([1, 2, 3, 9]), np.array([4, 6, 1, 10])) == (3 * SECOND, 9 * SECOND)
-    assert cut(np.array([1, 2]), np.array([25, 1])) == (2 * SECOND,)  # one second has more than a span
-    assert cut(np.array([5]), np.array([25])) == ()
+    assert cut(np.array([1, 2, 3]), np.array([20, 1, 30])) == (
+        SECOND + SECOND // 2, 2 * SECOND, 3 * SECOND, 3 * SECOND + SECOND // 3, 3 * SECOND + 2 * SECOND // 3,
+    )  # fmt: skip
+    assert cut(np.array([1, 2]), np.array([11, 4])) == (SECOND + SECOND // 2,)
+    assert cut(np.array([5]), np.array([10])) == ()
     assert cut(np.zeros(0, np.int64), np.zeros(0, np.int64)) == ()
 
 
 def test_it_does_not_matter_in_which_parts_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "SPAN_EXCHANGES", 3)
+    monkeypatch.setattr(spans, "SPAN_ROWS", 3)
     every = [0.1, 0.2, 1.5, 1.6, 2.9, 2.95, 7.0]
     at_once, in_parts = SecondCounts(), SecondCounts()
     at_once.add_rows(exchanges_at(*every))
@@ -59,7 +64,7 @@ def test_it_does_not_matter_in_which_parts_rows_come(monkeypatch: pytest.MonkeyP
 
 
 def test_each_cluster_has_spans_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "SPAN_EXCHANGES", 2)
+    monkeypatch.setattr(spans, "SPAN_ROWS", 2)
     counts = SecondCounts()
     counts.add_rows(pa.concat_tables([exchanges_at(0, 0, 1, 2, cluster="a"), exchanges_at(0, 5, cluster="b")]))
     assert counts.cuts("a", only_cluster=False) == (AT + SECOND,)
@@ -67,10 +72,8 @@ def test_each_cluster_has_spans_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     assert counts.cuts("c", only_cluster=False) == ()
     counts.add_rows(exchanges_at(1))
     assert counts.cuts("a", only_cluster=False) == (AT + SECOND,)
-    assert counts.cuts("a", only_cluster=True) == (
-        AT + SECOND,
-        AT + 2 * SECOND,
-    )  # rows without a cluster are of the only one
+    # rows without a cluster are of the only one
+    assert counts.cuts("a", only_cluster=True) == (AT + SECOND // 2, AT + SECOND, AT + 2 * SECOND)
 
 
 def test_each_row_is_seen_by_one_span() -> None:
@@ -151,7 +154,7 @@ def test_every_finder_looks_at_spans_or_at_lifetimes() -> None:
     "name", ["k4_session_eviction.pcap", "k4_java_classic.pcap", "k4_transactions.pcap", "k4_share_group.pcap"]
 )
 def test_rows_in_memory_and_in_a_file_are_cut_alike(name: str, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "SPAN_EXCHANGES", 100)
+    monkeypatch.setattr(spans, "SPAN_ROWS", 100)
     path = captures / name
     rows = kdissect.open(path).table("findings")
     run, spooled = find_findings(open_captures(path), Settings())
@@ -165,10 +168,19 @@ def test_what_happens_late_in_a_capture_is_found(captures: Path, monkeypatch: py
     path = captures / "k4_session_eviction.pcap"
     whole = {row["id"] for row in kdissect.open(path).table("findings").to_pylist() if row["severity"] != "info"}
     assert {"session_evictor", "broker_stopped"} < whole
-    monkeypatch.setattr(spans, "SPAN_EXCHANGES", 600)
+    monkeypatch.setattr(spans, "SPAN_ROWS", 600)
     cut_up = kdissect.open(path).table("findings").to_pylist()
     assert any("spans of time" in row["text"] for row in cut_up)
     assert whole - {row["id"] for row in cut_up if row["severity"] != "info"} <= {"broker_stopped"}
+
+
+def test_rows_of_one_instant_have_a_bound(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = captures / "base.pcap"
+    monkeypatch.setattr(evidence_rows, "MOST_ROWS", 50)
+    settings = Settings()
+    find_findings(open_captures(path), settings)
+    (told,) = settings.limited.notes
+    assert re.fullmatch(r"[\d,]+ rows are of requests that began at nearly the same instant: findings look at .*", told)
 
 
 def test_small_tables_are_not_cut() -> None:

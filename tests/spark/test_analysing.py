@@ -33,7 +33,7 @@ def names_of(*clusters: str) -> Any:
 
 
 def test_the_clusters_that_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "SPAN_EXCHANGES", 100)
+    monkeypatch.setattr(spans, "SPAN_ROWS", 100)
     counted = [(A, 7, 60), (A, 5, 60), (B, 9, 100), ("", 1, 1)]
     assert searched(counted, names_of()) == {A: (7 * SECOND,), B: (), None: ()}
     assert searched([(A, 7, 60), ("", 5, 60)], names_of()) == {A: (7 * SECOND,)}
@@ -88,7 +88,7 @@ def test_rows_of_spans(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_spans_are_those_of_one_machine(
     names: list[str], captures: Path, simulate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spans, "SPAN_EXCHANGES", 100)
+    monkeypatch.setattr(spans, "SPAN_ROWS", 100)
     paths = [captures / name for name in names]
     expected = kdissect.open(paths).table("findings").to_pylist()
     found = simulate(paths, 3, ["findings"])["findings"].to_pylist()
@@ -109,7 +109,7 @@ def test_findings_of_each_cluster(
     counted = Counter(row["cluster"] for row in everything)
     assert len(counted) == 2
     rows_of_other = kdissect.open(paths[1]).table("exchanges").num_rows
-    monkeypatch.setattr(spans, "SPAN_EXCHANGES", rows_of_other)
+    monkeypatch.setattr(spans, "SPAN_ROWS", 4 * rows_of_other)
     found = simulate(paths, 3, ["findings"])["findings"].to_pylist()
     (other,) = kdissect.open(paths[1]).table("topics")["cluster"].unique().to_pylist()
     assert {row["text"] for row in found if row["cluster"] == other} == {

@@ -5,7 +5,8 @@ its begin to its end. So a finding of a span is as true as one of a capture that
 Nothing is seen that lasts longer than a span, such as a silence of minutes among very many exchanges. Rules of
 lifetimes and of few rows, such as those of fetch sessions, see all of them at once.
 
-Where a capture is cut depends on its exchanges alone, so it does not matter who cuts it, or in which parts rows come.
+Where a capture is cut depends on how many rows it has when. So it does not matter who cuts it, or in which parts rows
+come.
 """
 
 from __future__ import annotations
@@ -21,12 +22,19 @@ from kdissect.analysis.cluster_split import cluster_codes
 from kdissect.analysis.findings.finders import LIFETIMES
 from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, times
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.problems import Kind
 from kdissect.tables.declaration.model import TIME_KEY
+from kdissect.tables.declaration.readers import FINDINGS
 
-SPAN_EXCHANGES = 1 << 18
-"""Exchanges of a cluster in a span, at most, unless one second has more: some 60 MB of what findings read."""
+SPAN_ROWS = 1 << 20
+"""Rows about requests of a cluster in a span: of exchanges, fetches, their partitions, record batches and so on. They
+are 300,000 exchanges of small frames, of which some 150 MB are kept."""
+MOST_ROWS = 4 * SPAN_ROWS
+"""Rows of a span that are looked at: requests of one instant cannot be told apart by it."""
 SECOND = 1_000_000
-"""Microseconds; spans begin and end with one."""
+"""Microseconds."""
+MOST_PARTS = 64
+"""Counts that are kept before they are added up."""
 INSTANTS = {"groups": "at", "leaders": "at", "producers": "sent_at", "deliveries": "delivered_at"}
 """Of tables that are not ordered by their requests' time the column that says when."""
 OPEN = "open"
@@ -34,61 +42,68 @@ OPEN = "open"
 Cuts = Sequence[int]
 """The instants (µs) at which spans end, but for the last one, which has no end; ascending."""
 Counts = tuple[Int64s, Int64s]
-"""Seconds since the epoch, ascending, and how many exchanges began in each."""
+"""Seconds since the epoch, and a number for each."""
 
 
 class SecondCounts:
-    """How many exchanges of each cluster began in each second."""
+    """How many rows of each cluster are of requests that began in each second."""
 
     def __init__(self) -> None:
-        self._of: dict[str | None, Counts] = {}
+        self._counts: dict[str | None, list[Counts]] = {}
 
-    def add_rows(self, exchanges: pa.Table) -> None:
-        """Rows of `exchanges`, with the time that they are ordered by. Those without one are of the first span."""
-        codes, clusters = cluster_codes(exchanges)
-        at = ints(exchanges, TIME_KEY, NULL_TIME)
+    def add_rows(self, table: pa.Table) -> None:
+        """All rows of a table about requests, with the time that they are ordered by. Rows without one are of the first
+        span."""
+        codes, clusters = cluster_codes(table)
+        at = ints(table, TIME_KEY, NULL_TIME)
         for code in np.unique(codes).tolist():
             mine = at[(codes == code) & (at != NULL_TIME)]
             self.add(None if code < 0 else clusters[code], *np.unique(mine // SECOND, return_counts=True))
 
     def add(self, cluster: str | None, seconds: Int64s, counts: Int64s) -> None:
-        """Add rows of a cluster that were counted: how many began in each of these seconds."""
-        if cluster in self._of:
-            before = self._of[cluster]
-            seconds, counts = np.concatenate([before[0], seconds]), np.concatenate([before[1], counts])
-        every, place = np.unique(seconds, return_inverse=True)
-        self._of[cluster] = every, np.bincount(place, weights=counts, minlength=len(every)).astype(np.int64)
+        """Add rows of a cluster that were counted: how many are of each of these seconds."""
+        parts = self._counts.setdefault(cluster, [])
+        parts.append((seconds, counts))
+        if len(parts) > MOST_PARTS:
+            parts[:] = [_add_up(parts)]
 
     @property
     def clusters(self) -> list[str | None]:
         """The clusters of the rows."""
-        return list(self._of)
+        return list(self._counts)
 
     def counted(self) -> Iterator[tuple[str | None, int, int]]:
-        """Cluster, second and number of exchanges."""
-        for cluster, (seconds, counts) in self._of.items():
+        """Cluster, second and number of rows."""
+        for cluster, parts in self._counts.items():
+            seconds, counts = _add_up(parts)
             for second, count in zip(seconds.tolist(), counts.tolist(), strict=True):
                 yield cluster, second, count
 
     def cuts(self, cluster: str | None, only_cluster: bool) -> tuple[int, ...]:
         """Where a cluster is cut. `only_cluster`: no others are searched, so rows without a cluster are of it, too."""
-        mine = self
-        if only_cluster:
-            mine = SecondCounts()
-            for seconds, counts in self._of.values():
-                mine.add(cluster, seconds, counts)
-        return cut(*mine._of[cluster]) if cluster in mine._of else ()
+        every = [part for parts in self._counts.values() for part in parts]
+        parts = every if only_cluster else self._counts.get(cluster, [])
+        return cut(*_add_up(parts)) if parts else ()
+
+
+def _add_up(parts: Sequence[Counts]) -> Counts:
+    seconds, counts = (np.concatenate(some) for some in zip(*parts, strict=True))
+    every, place = np.unique(seconds, return_inverse=True)
+    return every, np.bincount(place, weights=counts, minlength=len(every)).astype(np.int64)
 
 
 def cut(seconds: Int64s, counts: Int64s) -> tuple[int, ...]:
-    """The instants (µs) at which spans of at most SPAN_EXCHANGES end, or of one second, but for the last one's."""
+    """The instants (µs) at which spans of about SPAN_ROWS end, but for the last one. A second that has more is cut into
+    equal parts."""
     found: list[int] = []
     total = 0
     for second, count in zip(seconds.tolist(), counts.tolist(), strict=True):
-        if total and total + count > SPAN_EXCHANGES:
+        if total and total + count > SPAN_ROWS:
             found.append(second * SECOND)
             total = 0
-        total += count
+        parts = -(-count // SPAN_ROWS)
+        found += [second * SECOND + SECOND * part // parts for part in range(1, parts)]
+        total = count // parts if parts > 1 else total + count
     return tuple(found)
 
 
@@ -175,12 +190,31 @@ def _unknown(at: Int64s) -> npt.NDArray[np.bool_] | None:
 
 def cuts_of(tables: Mapping[str, pa.Table], cluster: str | None) -> tuple[int, ...]:
     """Where the tables of one cluster are cut."""
-    exchanges = tables.get("exchanges")
-    if exchanges is None or exchanges.num_rows <= SPAN_EXCHANGES or TIME_KEY not in exchanges.column_names:
+    timed = [table for name, table in tables.items() if name in FINDINGS.tables and TIME_KEY in table.column_names]
+    if sum(table.num_rows for table in timed) <= SPAN_ROWS:
         return ()
     counts = SecondCounts()
-    counts.add_rows(exchanges)
+    for table in timed:
+        counts.add_rows(table)
     return counts.cuts(cluster, only_cluster=True)
 
 
-__all__ = ["SPAN_EXCHANGES", "SecondCounts", "cuts_of", "deal_rows", "instants_of", "rows_in_span", "spans_between"]
+def leave_out(rows: int) -> dict[str, str]:
+    """A row of `problems`: a span had so many rows."""
+    detail = (
+        f"{rows:,} rows are of requests that began at nearly the same instant: findings look at {MOST_ROWS:,} of them"
+    )
+    return {"kind": Kind.BUFFER_LIMIT.name.lower(), "where": "findings", "detail": detail}
+
+
+__all__ = [
+    "MOST_ROWS",
+    "SPAN_ROWS",
+    "SecondCounts",
+    "cuts_of",
+    "deal_rows",
+    "instants_of",
+    "leave_out",
+    "rows_in_span",
+    "spans_between",
+]

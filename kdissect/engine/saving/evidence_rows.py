@@ -12,6 +12,7 @@ from kdissect.analysis.cluster_split import known_clusters, rows_of_cluster
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.findings import (
     Found,
+    FoundInCluster,
     find_in_spans,
     gather_at_once,
     limits,
@@ -20,11 +21,19 @@ from kdissect.analysis.findings import (
     select_evidence,
 )
 from kdissect.analysis.findings.evidence import get
-from kdissect.analysis.findings.spans import SecondCounts, instants_of, rows_in_span, spans_between
+from kdissect.analysis.findings.spans import (
+    MOST_ROWS,
+    SecondCounts,
+    instants_of,
+    leave_out,
+    rows_in_span,
+    spans_between,
+)
 from kdissect.arrays.dictionaries import unified
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.engine.bounds.spool import Place, Spool
 from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import order, sort_columns
 
@@ -125,6 +134,7 @@ class SpooledEvidence:
         self._pieces: list[_Piece] = []
         self._kept: dict[str, list[pa.Table]] = {}
         self._counts = SecondCounts()
+        self._failed: list[dict[str, str]] = []
 
     def add_rows(self, part: Mapping[str, pa.Table]) -> None:
         """The next rows. Raises OSError where the disk is full."""
@@ -134,7 +144,7 @@ class SpooledEvidence:
                 self._kept.setdefault(name, []).append(part[name])
                 continue
             read = _read_columns(name, part[name])
-            if name == "exchanges":
+            if TIME_KEY in read.column_names:
                 self._counts.add_rows(read)
             table = select_evidence(name, read, self._limits)
             if table.num_rows:
@@ -164,6 +174,7 @@ class SpooledEvidence:
             spans = self._spans(mine, cluster, cuts[cluster], alone, topics)
             made.append(find_in_spans(spans, len(cuts[cluster]) + 1, every, cluster, alone, self._limits))
             connections[cluster] = get(mine, "connections")
+        made.append(FoundInCluster([], [], self._failed))
         return put_together(made, connections, get(kept, "connections"))
 
     def _rows_at_once(self, topics: Sequence[str]) -> dict[str, pa.Table]:
@@ -188,9 +199,14 @@ class SpooledEvidence:
                 pieces[number].append(piece)
         for number, mine in enumerate(pieces):
             parts: dict[str, list[pa.Table]] = {}
+            count = 0
             for piece in mine:
                 rows = rows_in_span(piece.name, self._spool.get(piece.place), cuts, number)
-                parts.setdefault(piece.name, []).append(rows)
+                count += rows.num_rows
+                if count <= MOST_ROWS:
+                    parts.setdefault(piece.name, []).append(rows)
+            if count > MOST_ROWS:
+                self._failed.append(leave_out(count))
             tables = {name: _together(name, some, topics) for name, some in parts.items()}
             tables = tables if only_cluster else rows_of_cluster(tables, cluster)
             yield tables | {name: rows_in_span(name, table, cuts, number) for name, table in lifetimes.items()}

@@ -39,7 +39,7 @@ from kdissect.analysis.findings import (
 )
 from kdissect.analysis.findings.evidence import get
 from kdissect.analysis.findings.next_captures import COLUMNS
-from kdissect.analysis.findings.spans import SecondCounts, deal_rows, rows_in_span
+from kdissect.analysis.findings.spans import MOST_ROWS, SecondCounts, deal_rows, leave_out, rows_in_span
 from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
@@ -82,7 +82,7 @@ DECODED = tuple(
 log = logging.getLogger("kdissect.spark")
 
 COUNTED = EVIDENCE + "seconds"
-"""Staged rows without data that say how many exchanges of a cluster (`broker`) began in the second `at`: `lot`."""
+"""Staged rows without data. They tell how many rows of a cluster (`broker`) are of the second `at`: `lot`."""
 ALL_AT_ONCE = -1
 """The number of the span, a staged row's `lot`, that is no span: rows that are looked at all at once where there are
 several."""
@@ -264,7 +264,7 @@ def evidence_of(name: str, table: pa.Table, plan: Plan) -> Iterator[pa.RecordBat
     """What findings can depend on of some rows of a table, resolved, as staged rows, one in each batch."""
     read = {*FINDINGS.tables[name], *sort_columns(name)}
     part = table.select([column for column in table.column_names if column in read])
-    if name == "exchanges":
+    if TIME_KEY in part.column_names:
         counts = SecondCounts()
         counts.add_rows(part)
         yield rows([Cell(COUNTED, cluster or "", b"", at, count) for cluster, at, count in counts.counted()])
@@ -289,13 +289,16 @@ Searched = Mapping[str | None, tuple[int, ...]]
 
 def searched(counted: Iterable[tuple[str, int, int]], names: Names) -> Searched:
     """The clusters in which findings are looked for by themselves. Rows without a cluster are of the only one that is
-    known. `counted`: cluster, second, and how many exchanges began in it; 0 only says that the cluster has evidence."""
+    known. `counted`: cluster, second, and how many rows are of it; with 0 the cluster has evidence, and no more."""
     counts = SecondCounts()
     found: set[str | None] = set()
+    by_cluster: dict[str | None, list[tuple[int, int]]] = {}
     for cluster, second, count in counted:
         found.add(cluster or None)
         if count:
-            counts.add(cluster or None, np.array([second]), np.array([count]))
+            by_cluster.setdefault(cluster or None, []).append((second, count))
+    for name, seconds in by_cluster.items():
+        counts.add(name, *np.array(seconds, np.int64).T)
     for table in (names.leaders.table(names.topics), names.topics.table()):
         found.update(table[CLUSTER.name].unique().to_pylist())
     known = [cluster for cluster in found if cluster is not None]
@@ -367,8 +370,12 @@ def find_findings(
         cluster = next(iter(clusters)) if alone else text or None
         cuts = clusters[cluster]
         parts: dict[str, list[pa.Table]] = {}
+        count = 0
         for one in cells:
-            parts.setdefault(one.table.removeprefix(EVIDENCE), []).append(read_cell(one.data))
+            piece = read_cell(one.data)
+            count += piece.num_rows
+            if count <= MOST_ROWS:
+                parts.setdefault(one.table.removeprefix(EVIDENCE), []).append(piece)
         tables = {} if quality is None else {"capture_quality": quality}
         for name in list(parts):  # one copy at a time
             tables[name] = order(name, join_pieces(parts.pop(name)))
@@ -377,6 +384,8 @@ def find_findings(
             tables[name] = mine if span == ALL_AT_ONCE else rows_in_span(name, mine, cuts, span)
         by = AT_ONCE if span == ALL_AT_ONCE else BY_SPAN if cuts else None
         made = find_in_cluster(tables, cluster, alone, limits(plan.settings.slow), by)
+        if count > MOST_ROWS:
+            made.failed.append(leave_out(count))
         yield rows([note(FOUND_THERE, (cluster, span, made, get(tables, "connections").select(list(COLUMNS))))])
 
 
