@@ -26,9 +26,9 @@ from kdissect.problems import Kind
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import FINDINGS
 
-SPAN_ROWS = 1 << 20
+SPAN_ROWS = 1 << 19
 """Rows about requests of a cluster in a span: of exchanges, fetches, their partitions, record batches and so on. They
-are 300,000 exchanges of small frames, of which some 150 MB are kept."""
+are 150,000 exchanges of small frames, of which some 75 MB are kept."""
 MOST_ROWS = 4 * SPAN_ROWS
 """Rows of a span that are looked at: requests of one instant cannot be told apart by it."""
 SECOND = 1_000_000
