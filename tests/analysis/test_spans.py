@@ -53,9 +53,9 @@ def test_it_does_not_matter_in_which_parts_rows_come(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(spans, "SPAN_ROWS", 3)
     every = [0.1, 0.2, 1.5, 1.6, 2.9, 2.95, 7.0]
     at_once, in_parts = SecondCounts(), SecondCounts()
-    at_once.add_rows(exchanges_at(*every))
+    at_once.add_rows("exchanges", exchanges_at(*every))
     for one in (every[3:], every[:1], every[1:3]):
-        in_parts.add_rows(exchanges_at(*one))
+        in_parts.add_rows("exchanges", exchanges_at(*one))
     assert (
         at_once.cuts(None, only_cluster=True)
         == in_parts.cuts(None, only_cluster=True)
@@ -66,11 +66,13 @@ def test_it_does_not_matter_in_which_parts_rows_come(monkeypatch: pytest.MonkeyP
 def test_each_cluster_has_spans_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans, "SPAN_ROWS", 2)
     counts = SecondCounts()
-    counts.add_rows(pa.concat_tables([exchanges_at(0, 0, 1, 2, cluster="a"), exchanges_at(0, 5, cluster="b")]))
+    counts.add_rows(
+        "exchanges", pa.concat_tables([exchanges_at(0, 0, 1, 2, cluster="a"), exchanges_at(0, 5, cluster="b")])
+    )
     assert counts.cuts("a", only_cluster=False) == (AT + SECOND,)
     assert counts.cuts("b", only_cluster=False) == ()
     assert counts.cuts("c", only_cluster=False) == ()
-    counts.add_rows(exchanges_at(1))
+    counts.add_rows("exchanges", exchanges_at(1))
     assert counts.cuts("a", only_cluster=False) == (AT + SECOND,)
     # rows without a cluster are of the only one
     assert counts.cuts("a", only_cluster=True) == (AT + SECOND // 2, AT + SECOND, AT + 2 * SECOND)

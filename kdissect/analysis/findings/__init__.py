@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.cluster_split import WHOLE, split_known_clusters
 from kdissect.analysis.findings import finders
-from kdissect.analysis.findings.evidence import SEVERITIES, Finding, Tables, both, equals, get
+from kdissect.analysis.findings.evidence import MOST_OF_A_KIND, SEVERITIES, Finding, Tables, both, equals, get
 from kdissect.analysis.findings.finders import LIFETIMES, Finder, Seen
 from kdissect.analysis.findings.incidents import numbered
 from kdissect.analysis.findings.limits import LIMITS, Limits, limits
@@ -75,8 +75,6 @@ BY_SPAN: tuple[Finder, ...] = tuple(one for one in FINDERS if one not in AT_ONCE
 """Those that see span after span of it."""
 GATHERED = 1 << 18
 """Rows that are gathered before those are let go that no finder looks at."""
-MOST_OF_A_KIND = 20
-"""Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
 UNCOUNTED = frozenset({"request_failed", "request_refused", "passing_error", "unsupported_version"})
 """Of these there are as many as there are error codes."""
 

@@ -62,6 +62,8 @@ class Finding(NamedTuple):
     cluster: str | None = None
 
 
+MOST_OF_A_KIND = 20
+"""Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
 NULLS = 4096
 """Nulls that stand in memory for all of a column."""
 

@@ -24,11 +24,13 @@ from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, times
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.problems import Kind
 from kdissect.tables.declaration.model import TIME_KEY
-from kdissect.tables.declaration.readers import FINDINGS
+from kdissect.tables.order import order
 
 SPAN_ROWS = 1 << 19
-"""Rows about requests of a cluster in a span: of exchanges, fetches, their partitions, record batches and so on. They
-are 150,000 exchanges of small frames, of which some 75 MB are kept."""
+"""Rows about requests of a cluster in a span: exchanges, fetches, their partitions and so on. As many belong to 150,000
+exchanges of small frames, and some 75 MB of them are kept."""
+COUNTED = frozenset({"exchanges", "fetches", "fetch_partitions", "produces", "offset_commits"})
+"""Tables whose rows are counted. Those of `record_batches` are a sample, which depends on who reads what."""
 MOST_ROWS = 4 * SPAN_ROWS
 """Rows of a span that are looked at: requests of one instant cannot be told apart by it."""
 SECOND = 1_000_000
@@ -51,9 +53,11 @@ class SecondCounts:
     def __init__(self) -> None:
         self._counts: dict[str | None, list[Counts]] = {}
 
-    def add_rows(self, table: pa.Table) -> None:
-        """All rows of a table about requests, with the time that they are ordered by. Rows without one are of the first
-        span."""
+    def add_rows(self, name: str, table: pa.Table) -> None:
+        """All rows of a table, with the time that they are ordered by; nothing of those that are not in COUNTED. Rows
+        without a time are of the first span."""
+        if name not in COUNTED or TIME_KEY not in table.column_names:
+            return
         codes, clusters = cluster_codes(table)
         at = ints(table, TIME_KEY, NULL_TIME)
         for code in np.unique(codes).tolist():
@@ -180,7 +184,7 @@ def _open_connections(connections: pa.Table, begin: int | None, end: int | None)
         field = table.schema.field(at)
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         table = table.set_column(at, field.with_type(kind), column.cast(kind))
-    return table
+    return order("connections", table)
 
 
 def _unknown(at: Int64s) -> npt.NDArray[np.bool_] | None:
@@ -190,12 +194,11 @@ def _unknown(at: Int64s) -> npt.NDArray[np.bool_] | None:
 
 def cuts_of(tables: Mapping[str, pa.Table], cluster: str | None) -> tuple[int, ...]:
     """Where the tables of one cluster are cut."""
-    timed = [table for name, table in tables.items() if name in FINDINGS.tables and TIME_KEY in table.column_names]
-    if sum(table.num_rows for table in timed) <= SPAN_ROWS:
+    if sum(tables[name].num_rows for name in COUNTED if name in tables) <= SPAN_ROWS:
         return ()
     counts = SecondCounts()
-    for table in timed:
-        counts.add_rows(table)
+    for name, table in tables.items():
+        counts.add_rows(name, table)
     return counts.cuts(cluster, only_cluster=True)
 
 

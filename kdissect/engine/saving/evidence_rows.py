@@ -33,7 +33,6 @@ from kdissect.arrays.dictionaries import unified
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.engine.bounds.spool import Place, Spool
 from kdissect.tables.declaration import TABLES
-from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import order, sort_columns
 
@@ -144,8 +143,7 @@ class SpooledEvidence:
                 self._kept.setdefault(name, []).append(part[name])
                 continue
             read = _read_columns(name, part[name])
-            if TIME_KEY in read.column_names:
-                self._counts.add_rows(read)
+            self._counts.add_rows(name, read)
             table = select_evidence(name, read, self._limits)
             if table.num_rows:
                 at = instants_of(name, table)

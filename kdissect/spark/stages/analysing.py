@@ -264,9 +264,9 @@ def evidence_of(name: str, table: pa.Table, plan: Plan) -> Iterator[pa.RecordBat
     """What findings can depend on of some rows of a table, resolved, as staged rows, one in each batch."""
     read = {*FINDINGS.tables[name], *sort_columns(name)}
     part = table.select([column for column in table.column_names if column in read])
-    if TIME_KEY in part.column_names:
-        counts = SecondCounts()
-        counts.add_rows(part)
+    counts = SecondCounts()
+    counts.add_rows(name, part)
+    if counts.clusters:
         yield rows([Cell(COUNTED, cluster or "", b"", at, count) for cluster, at, count in counts.counted()])
     yield from _by_cluster(name, select_evidence(name, part, limits(plan.settings.slow)))
 

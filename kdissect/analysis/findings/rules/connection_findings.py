@@ -16,7 +16,7 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.missing_packets import ONE_WAY, one_way, without_bare_packets
 from kdissect.analysis.findings.rules.broker_findings import WAITING_APIS, largest_part
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
-from kdissect.analysis.grouping import group
+from kdissect.analysis.grouping import Float64s, group
 from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, distinct, earliest, ints, latest, reals, times
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
@@ -341,10 +341,11 @@ def mostly_way(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     asked = groups.total(np.where(distant, np.minimum(ints(connections, "exchanges", 0), FIRST_REQUESTS), 0))
     way, whole = reals(slow, "network_ms"), reals(slow, "latency_ms")
     begun, ended = times(slow, "request_first_at"), times(slow, "response_first_at")
-    for code in range(len(groups)):
+    count = np.bincount(of[of >= 0], minlength=len(groups))
+    spent: Float64s = np.zeros(len(groups))
+    np.add.at(spent, of[of >= 0], np.nan_to_num(way[of >= 0]))
+    for code in _most((count >= FAR_REQUESTS) & (count >= FAR_SHARE * asked), spent):
         mine = np.flatnonzero(of == code)
-        if len(mine) < FAR_REQUESTS or len(mine) < FAR_SHARE * asked[code]:
-            continue
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
         values = {
             "way": float(np.median(way[mine])), "whole": float(np.median(whole[mine])), "requests": len(mine),
@@ -376,7 +377,8 @@ def _far_clients(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     count, every = groups.count(mostly), groups.count()
     begun, ended = times(produces, "request_first_at"), times(produces, "response_first_at")
     found = []
-    for code in np.flatnonzero((count >= FAR_REQUESTS) & (count >= FAR_SHARE * every)).tolist():
+    on_the_way = groups.total(np.where(mostly, way, 0.0))
+    for code in _most((count >= FAR_REQUESTS) & (count >= FAR_SHARE * every), on_the_way):
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
         mine = np.flatnonzero(mostly & (groups.code == code))
         values = {
@@ -391,6 +393,13 @@ def _far_clients(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             tables, "mostly_round_trip", ev.LOW, "connections", condition, values, case="client", client_id=client,
             broker=broker, first_at=earliest(begun[mine]), last_at=latest(ended[mine]),
         )  # fmt: skip
+    return found
+
+
+def _most(chosen: Flags, ms: Float64s) -> list[int]:
+    """Of the chosen groups those with the most milliseconds, as many as are listed."""
+    codes = np.flatnonzero(chosen)
+    found: list[int] = codes[np.argsort(-ms[codes], kind="stable")][: ev.MOST_OF_A_KIND].tolist()
     return found
 
 
