@@ -121,6 +121,16 @@ def _plain(table: pa.Table, name: str, rows: pa.Array) -> pa.Array:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
+def runs_with_gaps(code: Int64s, at: Int64s, least: float) -> list[tuple[int, int]]:
+    """The runs of equal codes in which some value of `at` lies at least so far behind the one before: where each begins
+    and ends."""
+    begins = np.flatnonzero(np.append(True, code[1:] != code[:-1])[: len(code)])
+    ends = np.append(begins[1:], len(code))
+    behind = np.flatnonzero((np.diff(at) >= least) & (code[1:] == code[:-1])) + 1
+    which = np.unique(np.searchsorted(begins, behind, "right") - 1)
+    return list(zip(begins[which].tolist(), ends[which].tolist(), strict=True))
+
+
 def figures(values: Float64s) -> pa.Array:
     """A float column, null where NaN."""
     return arrow_array(values, pa.float64(), mask=np.isnan(values))

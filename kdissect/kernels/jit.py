@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core.typing.templates import make_intrinsic_template
 
 from kdissect.kernels.cache import cache_folder, digest
@@ -86,7 +87,33 @@ def as_kernel(function: Callable[..., Any], signatures: list[Signature]) -> Any:
     for signature in signatures:
         compile_form(dispatcher, signature)
     dispatcher.disable_compile()
-    return dispatcher
+    if not any(isinstance(kind, Fields) and any(map(_is_const, kind.parts)) for kind in signatures[0].taken):
+        return dispatcher
+
+    def call(*args: Any) -> Any:
+        return dispatcher(*map(_as_declared, args, signatures[0].taken))
+
+    return call
+
+
+def _is_const(kind: Kind) -> bool:
+    return isinstance(kind, Array) and kind.const
+
+
+def _as_declared(value: Any, kind: Kind) -> Any:
+    """A tuple whose arrays are read only where its fields say so: numba takes an array that may be written for one that
+    is only read, but not within a tuple."""
+    if not isinstance(kind, Fields) or not isinstance(value, kind.kind):
+        return value
+    return kind.kind(*map(_read_only, value, kind.parts))
+
+
+def _read_only(value: Any, kind: Kind) -> Any:
+    if not _is_const(kind) or not isinstance(value, np.ndarray):
+        return value
+    view = value.view()
+    view.flags.writeable = False
+    return view
 
 
 def as_part(function: Callable[..., Any]) -> Any:

@@ -17,6 +17,7 @@ from kdissect.analysis import findings as found
 from kdissect.analysis.findings import FINDERS, LIMITS, findings, select_evidence
 from kdissect.analysis.findings.finders import Finder, Seen, finder
 from kdissect.analysis.findings.row_filters import failed
+from kdissect.analysis.grouping import runs_with_gaps
 from kdissect.tables.declaration.model import DeclarationError
 from kdissect.tables.declaration.readers import FINDINGS
 from tests.analysis import test_delivery_findings as of_deliveries
@@ -291,6 +292,14 @@ def test_a_finder_that_reads_a_column_which_no_reader_declares() -> None:
     assert "api_version" not in FINDINGS.tables["exchanges"]
     with pytest.raises(KeyError, match="api_version"):
         looked(hasty, recorded(RECORDED[0]))
+
+
+def test_runs_in_which_something_is_far_behind() -> None:
+    code, at = np.array([0, 0, 0, 1, 1, 2, 2, 2, 3]), np.array([1, 2, 9, 20, 22, 1, 6, 12, 90])
+    assert runs_with_gaps(code, at, 5) == [(0, 3), (5, 8)]
+    assert runs_with_gaps(code, at, 7) == [(0, 3)]
+    assert runs_with_gaps(code, at, 8) == []
+    assert runs_with_gaps(code[:0], at[:0], 1) == []
 
 
 def test_a_finder_that_fails_is_a_problem_and_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

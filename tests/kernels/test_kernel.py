@@ -7,14 +7,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import copy_bytes
-from kdissect.kernels.signature import parse
+from kdissect.kernels.signature import fields, parse
 from tests.conftest import PACKAGE, ROOT
 
 pytest.importorskip("numba")
@@ -42,6 +42,33 @@ def _total(a: Any, i: Any) -> Any:
 @kernel("u1[:] i8 const u1[:] i8 i8")
 def _copied(to: Any, w: Any, source: Any, o: Any, n: Any) -> None:
     copy_bytes(to, w, source, o, n)
+
+
+class _Given(NamedTuple):
+    source: Any
+    to: Any
+
+
+_GIVEN = fields(_Given, "const i8[:] i8[:]")
+
+
+@kernel("_GIVEN i8 -> i8")
+def _moved(given: Any, n: Any) -> Any:
+    for i in range(n):
+        given.to[i] = given.source[i]
+    return given.to[0]
+
+
+def test_a_record_may_have_arrays_that_are_only_read() -> None:
+    """Whether or not they may be written: numba itself takes no such array for a constant one within a tuple."""
+    source, to = np.arange(5, 10), np.zeros(5, np.int64)
+    assert _moved(_Given(source, to), 3) == 5
+    assert to.tolist() == [5, 6, 7, 0, 0]
+    assert source.flags.writeable
+    source.flags.writeable = False
+    assert _moved(_Given(source, to), 5) == 5
+    with pytest.raises(TypeError):
+        _moved(_Given(to, source), 5)
 
 
 def test_parts_are_linked_into_kernels() -> None:

@@ -22,7 +22,7 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.findings.rules.silence_findings import LOST_SEGMENTS, OF_SILENCES, silences
 from kdissect.analysis.findings.time_shares import TimeShares
-from kdissect.analysis.grouping import group
+from kdissect.analysis.grouping import group, runs_with_gaps
 from kdissect.analysis.holds.throttle_windows import throttle_windows
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, earliest, ints, reals, span, times
 from kdissect.arrays.from_numpy import arrow_array
@@ -126,10 +126,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     connections = ev.get(tables, "connections")
     begun_here = set(ev.names(connections["client_id"].filter(arrow_array(ints(connections, "start_seen", 0) > 0))))
     found = []
-    edges = np.flatnonzero(np.append(groups.code[rows][1:] != groups.code[rows][:-1], True)) + 1
-    start = 0
-    for end in edges.tolist():
-        mine, start = rows[start:end], end
+    for start, end in runs_with_gaps(groups.code[rows], begun[rows], PAUSE_MS * MILLI):
+        mine = rows[start:end]
         client = fetches["client_id"][int(mine[0])].as_py()
         if len(mine) < PAUSE_FETCHES or client is None:
             continue
@@ -409,7 +407,7 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code, mine in enumerate(readers.rows()):
         if len(mine) < HABITUAL_COMMITS:
             continue
-        client, whole = readers.keys["client_id"][code].as_py(), rows.take(arrow_array(mine))
+        client = readers.keys["client_id"][code].as_py()
         instants = distinct(at[mine])
         instants = np.append(instants, max(positions.last_of(client), int(instants[-1])))
         gaps = np.diff(instants)
@@ -417,6 +415,7 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         begin, end = int(instants[place]), int(instants[place + 1])
         if place + 1 < HABITUAL_COMMITS or gaps[place] < max(STILL_MS * MILLI, STILL_GAPS * int(gaps[:place].max())):
             continue
+        whole = rows.take(arrow_array(mine))
         if not _stayed_open(tables, whole.filter(arrow_array(at[mine] == begin)), end):
             continue
         before = whole.filter(arrow_array(at[mine] <= begin))

@@ -16,11 +16,10 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.missing_packets import without_bare_packets
 from kdissect.analysis.findings.network_gaps import long_on_the_way, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
-from kdissect.analysis.grouping import group
+from kdissect.analysis.grouping import group, runs_with_gaps
 from kdissect.analysis.ledger.time_owners import GONE_MS, UNACKNOWLEDGED
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, ints, reals, times
 from kdissect.arrays.from_numpy import arrow_array
-from kdissect.arrays.growing import runs
 from kdissect.schema.apikeys import ApiKey
 
 SILENT_MS = 1000.0
@@ -105,11 +104,11 @@ def silences(exchanges: pa.Table) -> list[Silence]:
     rows = np.flatnonzero(asked != NULL_TIME)
     rows = groups.sort_rows(rows, asked)
     found = []
-    for from_row, to_row in runs(groups.code[rows]):
+    for from_row, to_row in runs_with_gaps(groups.code[rows], asked[rows], SILENT_MS * MILLI):
         mine = rows[from_row:to_row]
         begun = asked[mine]
         gaps = np.diff(begun)
-        if len(mine) < HABIT or gaps.max() < SILENT_MS * MILLI:
+        if len(mine) < HABIT:
             continue
         client = clients[groups.code[mine[0]]]
         if client is None or client.startswith(row_filters.BROKERS):
