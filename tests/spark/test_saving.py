@@ -12,7 +12,9 @@ import pytest
 
 from kdissect.engine.capture_tables import MADE
 from kdissect.spark.job import prepare
+from kdissect.spark.writing import saving
 from kdissect.spark.writing.destination import DATE_AND_CLUSTER
+from kdissect.spark.writing.hive_folders import Folder, common_columns
 from kdissect.spark.writing.saving import write
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from tests.spark.conftest import numbers_of, read_cut, rows_of
@@ -91,9 +93,20 @@ def test_no_column_of_folders_is_void(spark: Any, captures: Path, tmp_path: Path
         assert not list((tmp_path / folder / "session_partitions").glob("date=*"))
 
 
-@pytest.mark.parametrize("partitions", [None, 3])
-def test_tables_are_cut_by_date_and_cluster(spark: Any, captures: Path, tmp_path: Path, partitions: int | None) -> None:
-    """By one task and by several, of which some have connections of no known cluster only."""
+@pytest.mark.parametrize("partitions", [None, 8])
+def test_tables_are_cut_by_date_and_cluster(
+    spark: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int | None
+) -> None:
+    """By one task and by several, of which some have connections of a known cluster only."""
+    uneven: list[bool] = []
+
+    def note_folders(folders: list[Folder]) -> list[str]:
+        columns = common_columns(folders)
+        uneven.append(any(len(folder) > len(columns) for folder in folders))
+        return columns
+
+    monkeypatch.setattr(saving, "common_columns", note_folders)
+    monkeypatch.setattr(saving, "FILE_BYTES", 1 << 10)  # of captures for each task
     names = ["exchanges", "connections", "fetch_sessions", "topics", "api_versions", "findings", "problems"]
     job = prepare([captures / "base.pcap", captures / "era_0_8_2.pcap", captures / "k4_share_group.pcap"], names)
     plain = write(job.on(spark, partitions, placed=True), str(tmp_path / "plain"), by={})
@@ -113,6 +126,7 @@ def test_tables_are_cut_by_date_and_cluster(spark: Any, captures: Path, tmp_path
     assert not list((tmp_path / "plain").glob("*/*=*"))
     assert list((tmp_path / "cut" / "fetch_sessions").glob("date=*/cluster=*"))
     assert list((tmp_path / "cut" / "exchanges").glob("date=*/*.parquet"))
+    assert any(uneven) == (partitions is not None)
 
 
 @pytest.mark.exhaustive
