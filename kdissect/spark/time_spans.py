@@ -1,25 +1,29 @@
 """The analysis of brokers that have very many rows, one span of time after the other, each by tasks of its own.
 
 What a task of a later span needs of earlier ones is the state of the broker's analysis (`analysing.STATE`): watermarks,
-sessions, rows that wait. It comes with the span's rows, before them. Brokers' tasks run beside each other, those of one
-broker do not; but each is short, and what a lost one had done is done again for its span alone.
+sessions, rows that wait. It comes with the span's rows, before them. Tasks of several brokers run at the same time,
+those of one broker do not; but each is short, and what a lost one had done is done again for its span alone.
+
+States are materialised before the next span is planned, so Spark's plan of a span has none of the spans before it
+inside. They go from executor to executor: some 100 MB for each broker whose rows wait. The driver takes 2 MB of memory
+for a span, mostly for what Spark's UI shows of it, and each span looks through all decoded rows for its own.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kdissect.spark.stages.analysing import STATE, Ends
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark import StorageLevel
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 SPAN_ROWS = 1 << 28
 """Rows of a broker that one task analyses, or a few more: 50 GB of small frames, some two minutes."""
-MOST_SPANS = 8
-"""Spans at most; brokers with more rows have longer ones. Spark's plan of a span has the plans of all before it inside,
-and its texts for the UI and the log have each of them twice: with 16 the driver runs out of memory."""
 ACCURACY = 1 << 14
 """Of the instants at which spans end; see `percentile_approx`."""
 
@@ -29,7 +33,7 @@ def span_ends(rows: DataFrame, weights: Mapping[str, int]) -> list[Ends]:
     brokers have of what these hold."""
     from pyspark.sql.functions import percentile_approx
 
-    count = min(-(-max(weights.values(), default=0) // SPAN_ROWS), MOST_SPANS)
+    count = -(-max(weights.values(), default=0) // SPAN_ROWS)
     if count <= 1:
         return []
     shares = [number / count for number in range(1, count)]
@@ -45,20 +49,36 @@ def in_spans(
 ) -> list[DataFrame]:
     """What `analysed` makes of the rows of each span, and of the state before it, up to its end: None in the last one.
     `rows` have their broker's place, by which states come to them."""
-    from pyspark.sql.functions import broadcast
-
-    if not ending:
-        return [analysed(rows, None)]
-    spark, columns = rows.sparkSession, rows.columns
-    listed = [(broker, place, [end[broker] for end in ending if broker in end]) for broker, place in places.items()]
-    known = broadcast(spark.createDataFrame(listed, "broker string, place int, ends array<bigint>"))
-    spread = (
-        rows.drop("place").join(known, "broker").selectExpr(*columns, "size(filter(ends, one -> one <= at)) as span")
-    )
+    level = _state_level(rows.sparkSession)
     parts: list[DataFrame] = []
-    for number, end in enumerate([*ending, None]):
-        mine = spread.where(f"span = {number}").select(*columns)
-        if parts:
-            mine = mine.unionByName(parts[-1].where(f"table = '{STATE}'").join(known, "broker").select(*columns))
+    states: DataFrame | None = None
+    for begin, end in pairwise([None, *ending, None]):
+        mine = rows
+        if begin is not None:
+            mine = mine.where(_of_broker(begin) <= rows["at"])
+        if end is not None:
+            mine = mine.where(rows["at"] < _of_broker(end))
+        if states is not None:
+            mine = mine.unionByName(states.withColumn("place", _of_broker(places).cast("int")))
         parts.append(analysed(mine, end))
+        if end is not None:
+            states = parts[-1].where(f"table = '{STATE}'").localCheckpoint(storageLevel=level)
     return parts
+
+
+def _of_broker(numbers: Mapping[str, int]) -> Column:
+    """The number of each row's broker: a literal, as each broadcast join is one more job, and 8 MB of the driver's
+    memory, for each span."""
+    from pyspark.sql.functions import col, from_json, lit
+
+    return from_json(lit(json.dumps(dict(numbers))), "map<string, bigint>")[col("broker")]
+
+
+def _state_level(spark: SparkSession) -> StorageLevel:
+    """How states are kept: they are not computed again where a disk is lost, so two executors have each of them. A
+    session on this machine has one executor, which is lost only with the driver."""
+    from pyspark import StorageLevel
+
+    context = getattr(spark, "sparkContext", None)
+    alone = context is not None and (context.master == "local" or context.master.startswith("local["))
+    return StorageLevel.DISK_ONLY if alone else StorageLevel.DISK_ONLY_2

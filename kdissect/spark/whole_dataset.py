@@ -106,9 +106,9 @@ class WholeDataset(Dataset):
         return found
 
     @property
-    def files(self) -> list[tuple[str, str, int]] | None:
-        """The files that were written straight: table, name, rows; None where nothing was."""
-        found: list[tuple[str, str, int]] | None = self._noted(FILES, None)
+    def files(self) -> list[tuple[str, str, int, str]] | None:
+        """The files that were written straight (`Straight.told`); None where nothing was."""
+        found: list[tuple[str, str, int, str]] | None = self._noted(FILES, None)
         return found
 
     @cached_property

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.dataset as ds
 import pytest
 
@@ -68,6 +69,22 @@ def test_tables_as_parquet(tmp_path: Path) -> None:
             found = found.set_column(at, "broker", found["broker"].cast("string"))
         found = found.select(expected.column_names) if found.num_rows else found
         assert Counter(map(repr, found.to_pylist())) == Counter(map(repr, expected.to_pylist())), name
+
+
+@pytest.mark.spark
+def test_folders_by_date_and_cluster_unless_none_are_asked_for(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = [CAPTURE, "-o", str(out), "--master", "local[2]", "--tables", "exchanges", "--no-keep"]
+    kinds = []
+    for more in ([], ["--partition-by", "none"]):
+        ((code, stderr),) = one_after_the_other([*command, *more])
+        assert code == 0, stderr
+        (file,) = (out / "exchanges").rglob("*.parquet")
+        kinds.append([part.partition("=")[0] for part in file.relative_to(out / "exchanges").parts[:-1]])
+        table = pd.read_parquet(out / "exchanges")
+        assert len(table) == kdissect.open(CAPTURE).table("exchanges").num_rows
+        assert set(table["cluster"]) == set(kdissect.open(CAPTURE).table("exchanges")["cluster"].to_pylist())
+    assert kinds == [["date", "cluster"], []]
 
 
 @pytest.mark.spark

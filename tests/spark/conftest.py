@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from kdissect.capture import open_captures
@@ -42,6 +43,12 @@ SUFFIXES = (".pcap", ".pcapng", ".pcap.gz", ".pcap.zst", ".pcap.lz4")
 def rows_of(table: pa.Table) -> Counter[str]:
     """The rows of a table, whatever their order."""
     return Counter(map(repr, table.to_pylist()))
+
+
+def read_cut(place: Path) -> pa.Table:
+    """A table that was written, with the columns of its folders (date and cluster)."""
+    folders = ds.partitioning(pa.schema([("date", pa.date32()), ("cluster", pa.string())]), flavor="hive")
+    return ds.dataset(place, format="parquet", partitioning=folders).to_table()
 
 
 def numbers_of(row: dict[str, Any]) -> tuple[int | None, int | None]:

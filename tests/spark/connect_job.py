@@ -2,7 +2,7 @@
 
     python connect_job.py CAPTURES
 
-Says whether they are those of the local engine.
+Brokers are analysed in spans of time. Says whether the rows are those of the local engine.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import warnings
 
 import kdissect
 import kdissect.spark
+from kdissect.spark import time_spans
 
 
 def main(captures: str) -> None:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
 
+    time_spans.SPAN_ROWS = 100
     session = SparkSession.builder.remote("local[2]").getOrCreate()
     session.conf.set("spark.sql.session.timeZone", "UTC")
     tables = ["exchanges", "fetch_sessions", "findings"]

@@ -1,7 +1,7 @@
-"""Tables of a capture set from a small cluster that loses an executor on the way: `lost_executor.py FOLDER OUT.json`.
+"""Tables of a capture set from a small cluster that loses an executor: `lost_executor.py FOLDER OUT.json ROWS`.
 
-A process of its own, for a session's master is settled when its JVM starts. Writes the rows of each table, sorted, and
-how many executors were lost.
+A process of its own, for a session's master is settled when its JVM starts. ROWS is the number of rows of a broker that
+one span of its time has. Writes the rows of each table, sorted, how many executors were lost, and the number of spans.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def executors() -> list[psutil.Process]:
     return found
 
 
-def main(folder: str, out: str) -> None:
+def main(folder: str, out: str, span_rows: str) -> None:
     import pyspark
 
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
@@ -37,7 +37,9 @@ def main(folder: str, out: str) -> None:
     from pyspark.sql import SparkSession
 
     import kdissect.spark
+    from kdissect.spark import time_spans
 
+    time_spans.SPAN_ROWS = int(span_rows)
     built = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
     built = built.config("spark.executorEnv.PYTHONPATH", os.environ.get("PYTHONPATH", ""))
     built = built.config("spark.sql.session.timeZone", "UTC").config("spark.ui.showConsoleProgress", "false")
@@ -46,6 +48,7 @@ def main(folder: str, out: str) -> None:
     names = ["exchanges", "connections", "fetches", "fetch_sessions", "problems", "findings"]
     made = kdissect.spark.dissect(spark, folder, names, partitions=4)
     rows = {"exchanges": sorted(map(repr, made["exchanges"].toArrow().to_pylist()))}
+    made["fetch_sessions"].count()  # all spans are analysed
     before = executors()
     before[0].kill()  # and with it what it has decoded, and its part of the shuffle
     before[0].wait(30)
@@ -54,7 +57,8 @@ def main(folder: str, out: str) -> None:
         rows[name] = sorted(map(repr, made[name].toArrow().to_pylist()))
     after = {process.pid for process in executors()}
     lost = [process.pid for process in before if process.pid not in after]
-    Path(out).write_text(json.dumps({"rows": rows, "executors": len(before), "lost": len(lost)}))
+    told = {"rows": rows, "executors": len(before), "lost": len(lost), "spans": len(made._spans)}
+    Path(out).write_text(json.dumps(told))
     spark.stop()
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 
 import kdissect
 from kdissect.engine.capture import MADE
 from tests.conftest import CAPTURES, ROOT
 from tests.other_cluster import write_other_cluster
+from tests.spark.conftest import read_cut
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1800)]
 WIRES = ("net_delay", "net_blackout", "lossy_1")
@@ -54,9 +54,7 @@ def test_every_table_is_that_of_the_local_engine(
     made = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr[-3000:]
     expected = kdissect.open(paths).tables(list(MADE))
-    found = {
-        name: ds.dataset(tmp_path / "out" / name, format="parquet").to_table(table.schema.names)
-        for name, table in expected.items()
-    }
+    found = {name: read_cut(tmp_path / "out" / name).select(table.schema.names) for name, table in expected.items()}
     equal(found, expected)
     assert expected["exchanges"].num_rows > 100
+    assert list((tmp_path / "out" / "exchanges").glob("date=*/cluster=*" if chosen is two_clusters else "date=*"))

@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as ds
 import pytest
 
 import kdissect
 from tests.conftest import ROOT
-from tests.spark.conftest import rows_of
+from tests.spark.conftest import read_cut, rows_of
 from tests.spark.killed_workers import STAGES
 
 pytestmark = pytest.mark.spark
@@ -29,5 +28,5 @@ def test_a_killed_worker_costs_no_row(captures: Path, rotate: Any, tmp_path: Pat
     assert ran.returncode == 0, ran.stderr[-3000:]
     assert {note.name for note in (out / "notes").iterdir()} == STAGES.keys()
     for name, table in kdissect.open(folder).tables().items():
-        found = ds.dataset(out / "tables" / name, format="parquet").to_table()
+        found = read_cut(out / "tables" / name)
         assert rows_of(found.select(table.column_names)) == rows_of(table), name

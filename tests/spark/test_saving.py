@@ -5,15 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 from kdissect.engine.capture_tables import MADE
 from kdissect.spark.job import prepare
+from kdissect.spark.writing import saving
+from kdissect.spark.writing.destination import DATE_AND_CLUSTER
+from kdissect.spark.writing.hive_folders import Folder, common_columns
 from kdissect.spark.writing.saving import write
 from kdissect.tables.declaration import SCHEMAS, TABLES
-from tests.spark.conftest import numbers_of, rows_of
+from tests.spark.conftest import numbers_of, read_cut, rows_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -48,7 +52,7 @@ def test_every_row_has_its_ids_as_numbers(spark: Any, captures: Path, tmp_path: 
     """Written by one task and by many; among them are orphans and problems with a connection alone."""
     paths = [captures / f"{name}.pcap" for name in ("k4_transactions", "k4_share_group", "field_midstream")]
     write(prepare(paths, list(SCHEMAS)).on(spark, partitions, placed=True), str(tmp_path))
-    rows = {name: ds.dataset(tmp_path / name, format="parquet").to_table() for name in SCHEMAS}
+    rows = {name: read_cut(tmp_path / name) for name in SCHEMAS}
     numbered = [name for name, table in rows.items() if "connection_number" in table.column_names]
     assert len([name for name in numbered if rows[name].num_rows]) > 12
     for name in numbered:
@@ -61,7 +65,7 @@ def test_every_row_has_its_ids_as_numbers(spark: Any, captures: Path, tmp_path: 
     ]
     assert partial
     for name in SCHEMAS:
-        (file, *_) = sorted((tmp_path / name).glob("*.parquet"))
+        (file, *_) = sorted((tmp_path / name).rglob("*.parquet"))
         filled = {field.name for field in pq.read_schema(file) if not field.nullable}
         assert filled - {"connection_number", "exchange_number"} == TABLES[name].never_null, name
         expected = {"exchange_id", "connection_id"} & TABLES[name].never_null
@@ -89,27 +93,64 @@ def test_no_column_of_folders_is_void(spark: Any, captures: Path, tmp_path: Path
         assert not list((tmp_path / folder / "session_partitions").glob("date=*"))
 
 
+@pytest.mark.parametrize("partitions", [None, 8])
+def test_tables_are_cut_by_date_and_cluster(
+    spark: Any, captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partitions: int | None
+) -> None:
+    """By one task and by several, of which some have connections of a known cluster only."""
+    uneven: list[bool] = []
+
+    def note_folders(folders: list[Folder]) -> list[str]:
+        columns = common_columns(folders)
+        uneven.append(any(len(folder) > len(columns) for folder in folders))
+        return columns
+
+    monkeypatch.setattr(saving, "common_columns", note_folders)
+    monkeypatch.setattr(saving, "FILE_BYTES", 1 << 10)  # of captures for each task
+    names = ["exchanges", "connections", "fetch_sessions", "topics", "api_versions", "findings", "problems"]
+    job = prepare([captures / "base.pcap", captures / "era_0_8_2.pcap", captures / "k4_share_group.pcap"], names)
+    plain = write(job.on(spark, partitions, placed=True), str(tmp_path / "plain"), by={})
+    assert write(job.on(spark, partitions, placed=True), str(tmp_path / "cut")) == plain
+    for name in names:
+        place, rows = tmp_path / "cut" / name, ds.dataset(tmp_path / "plain" / name).to_table()
+        cut_by = [one for one in ("date", "cluster") if plain[name] and not rows[one].null_count]
+        first = next(place.rglob("*.parquet")).relative_to(place).parts[:-1]
+        assert [part.partition("=")[0] for part in first] == cut_by, name
+        assert rows_of(read_cut(place).select(rows.column_names)) == rows_of(rows), name
+        frame = spark.read.parquet(str(place))
+        assert (dict(frame.dtypes)["date"], dict(frame.dtypes)["cluster"]) == ("date", "string"), name
+        assert rows_of(frame.select(*rows.column_names).toArrow().select(["date", "cluster", "capture"])) == rows_of(
+            rows.select(["date", "cluster", "capture"])
+        )
+        assert len(pd.read_parquet(place)) == plain[name]
+    assert not list((tmp_path / "plain").glob("*/*=*"))
+    assert list((tmp_path / "cut" / "fetch_sessions").glob("date=*/cluster=*"))
+    assert list((tmp_path / "cut" / "exchanges").glob("date=*/*.parquet"))
+    assert any(uneven) == (partitions is not None)
+
+
 @pytest.mark.exhaustive
 def test_one_task_writes_what_many_write(spark: Any, captures: Path, tmp_path: Path) -> None:
-    """And both write what Spark's own writer does, comments and all."""
+    """And tables in folders are what those without are, comments and all."""
     sums = ["time_budget", "time_ledger", "topic_traffic", "deliveries", "traced"]
     tables = [*MADE, "producers", *sums, "transactions", "transaction_steps"]
     job = prepare([captures / "base.pcap", captures / "k4_share_group.pcap"], tables)
     counts = [write(job.on(spark, parts, placed=True), str(tmp_path / str(parts))) for parts in (None, 3)]
-    by_spark = write(job.on(spark, 3, placed=True), str(tmp_path / "cut"), by={name: ["date"] for name in tables})
-    assert counts == [by_spark, by_spark]
-    assert list(by_spark) == tables
+    plain = write(job.on(spark, 3, placed=True), str(tmp_path / "plain"), by={})
+    assert counts == [plain, plain]
+    assert list(plain) == tables
     for name in tables:
-        one, many = (ds.dataset(tmp_path / made / name, format="parquet").to_table() for made in ("None", "3"))
+        one, many = (read_cut(tmp_path / made / name) for made in ("None", "3"))
         assert rows_of(one) == rows_of(many), name
         assert one.schema.names == many.schema.names
-        frames = [spark.read.parquet(str(tmp_path / made / name)) for made in ("None", "3", "cut")]
+        frames = [spark.read.parquet(str(tmp_path / made / name)) for made in ("None", "3", "plain")]
         schemas = [
-            {one.name: (one.dataType, one.metadata) for one in frame.schema if one.name != "date"} for frame in frames
+            {one.name: (one.dataType, one.metadata) for one in frame.schema if one.name not in DATE_AND_CLUSTER}
+            for frame in frames
         ]
         assert schemas[0] == schemas[1] == schemas[2], name
         read = [sorted(map(repr, frame.select(*one.schema.names).collect())) for frame in frames]
         assert read[0] == read[1] == read[2], name
     assert not list((tmp_path / "None" / "_snapshots").glob("*/_parts"))
-    file = next((tmp_path / "None" / "exchanges").glob("*.parquet"))
+    file = next((tmp_path / "None" / "exchanges").rglob("*.parquet"))
     assert pq.read_schema(file).field("api").metadata[b"doc"]

@@ -25,7 +25,7 @@ def rows(*numbers: int) -> pa.Table:
 
 
 def test_files_are_told_when_they_are_complete(tmp_path: Path) -> None:
-    with TableFiles(tmp_path, {"exchanges": SCHEMA, "fetches": SCHEMA}) as files:
+    with TableFiles(tmp_path, {"exchanges": SCHEMA, "fetches": SCHEMA}, {}) as files:
         files.add("exchanges", rows(1, 2, 3))
         files.add("exchanges", rows(5, 4))
         files.none("fetches")
@@ -44,7 +44,7 @@ def test_files_are_told_when_they_are_complete(tmp_path: Path) -> None:
 def test_a_task_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task_files, "GROUP_ROWS", 1)
     monkeypatch.setattr(task_files, "FILE_BYTES", 0)  # each row group is a file
-    with pytest.raises(RuntimeError), TableFiles(tmp_path, {"exchanges": SCHEMA}) as files:
+    with pytest.raises(RuntimeError), TableFiles(tmp_path, {"exchanges": SCHEMA}, {}) as files:
         _some(files, tmp_path, monkeypatch)
     assert not list(tmp_path.iterdir())
 
@@ -81,7 +81,7 @@ def test_a_full_disk_is_named_and_nothing_is_left(
 
 
 def _write_two_tables(folder: Path, apart: bool) -> None:
-    with TableFiles(folder, {"a": SCHEMA, "b": SCHEMA}, apart) as files:
+    with TableFiles(folder, {"a": SCHEMA, "b": SCHEMA}, {}, apart) as files:
         files.add("a", rows(1))
         files.add("b", rows(2))
 
@@ -90,7 +90,7 @@ def _write_two_tables(folder: Path, apart: bool) -> None:
 def test_large_tables_are_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool) -> None:
     monkeypatch.setattr(task_files, "GROUP_ROWS", 2)
     monkeypatch.setattr(task_files, "FILE_BYTES", 0)
-    with TableFiles(tmp_path, {"exchanges": SCHEMA}, apart) as files:
+    with TableFiles(tmp_path, {"exchanges": SCHEMA}, {}, apart) as files:
         for number in range(5):
             files.add("exchanges", rows(number))
     assert files.told()["rows"].to_pylist() == [2, 2, 1]

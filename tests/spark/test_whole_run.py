@@ -184,15 +184,15 @@ def test_files_that_are_written_straight(captures: Path, tmp_path: Path, equal: 
     columns = {name: columns_of(name) for name in tables}
     plan = Plan(sources, columns, Settings(), [0], placed=True, whole=True, cores=int(apart))
     schemas = {name: schema_of(name, columns[name]) for name in tables}
-    files = StraightFiles(str(tmp_path), schemas, [source.name for source in sources])
+    files = StraightFiles(str(tmp_path), schemas, {}, [source.name for source in sources])
     made = list(cells_of(read_whole(plan, files)))
     told = next(pickle.loads(one.data) for one in made if one.table == FILES)
-    assert {path.name for path in tmp_path.iterdir()} == {file for _, file, _ in told}
+    assert {path.name for path in tmp_path.iterdir()} == {file for _, file, *_ in told}
     expected = kdissect.open(paths).tables(tables)
     found = {}
     for name, table in expected.items():
-        parts = [pq.read_table(tmp_path / file) for one, file, _ in told if one == name]
-        assert sum(rows for one, _, rows in told if one == name) == table.num_rows
+        parts = [pq.read_table(tmp_path / file) for one, file, *_ in told if one == name]
+        assert sum(rows for one, _, rows, _ in told if one == name) == table.num_rows
         whole = pa.concat_tables(parts) if parts else schemas[name].empty_table()
         assert whole.num_rows == 0 or whole["capture"].null_count == 0, name
         found[name] = whole.select(table.column_names)

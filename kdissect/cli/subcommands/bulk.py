@@ -58,7 +58,8 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
     "--partition-by",
     metavar="A,B",
     callback=comma_list,
-    help="Folders by these columns, such as capture, broker and date (UTC), which every table has.",
+    help="Folders by these columns, such as capture, broker and date (UTC), which every table has; none: no folders. "
+    "Not given: date,cluster, of Parquet on disks that all share.",
 )
 @click.option("--format", "form", metavar="NAME", default="parquet", help="Parquet, or what the session has: delta.")
 @click.option("--partitions", type=click.IntRange(1), metavar="N", help="Parts that connections are spread over.")
@@ -114,7 +115,7 @@ def spark(
         log = logging.getLogger("kdissect.spark")
         log.addHandler(Lines())
         log.setLevel(logging.INFO)
-    columns = partitioned(tables, partition_by or [])
+    columns = partitioned(tables, [] if partition_by in (None, ["none"]) else partition_by)
     confs = [_setting(text) for text in conf]
     _needs()
     named = partial(prepare, list(captures), tables, transport=transport, strict=strict, **settings)
@@ -127,7 +128,7 @@ def spark(
             None if split_local(captures)[1] else named()
         )  # what is wrong with local files is said before Spark starts
         hushed = Hushed(NOISE)
-        plain = form == "parquet" and not (partition_by or partitions or keep or Path(output, KEPT).exists())
+        plain = form == "parquet" and not (partitions or keep or Path(output, KEPT).exists())
         light = job is not None and _light(job, master, plain)
         session = _session(master, confs, hushed, light)
         from py4j.protocol import Py4JError
@@ -150,7 +151,8 @@ def spark(
                     terminal.say(made.reused)
                 with Stages(session) as stages:
                     stage = partial(setattr, stages, "name")
-                    rows = write(made, output, form=form, by=columns, on_start=stage, lease=mine)
+                    cut = None if partition_by is None else columns
+                    rows = write(made, output, form=form, by=cut, on_start=stage, lease=mine)
                 size = sum(made.bytes)
         except (PySparkException, Py4JError) as error:
             told = reason(error)
@@ -221,7 +223,7 @@ def _needs() -> None:
 
 def _light(job: Job, master: str | None, plain: bool) -> bool:
     """Whether the JVM has little to do: for small captures, and where one task of Python does all. `plain`: as Parquet,
-    and neither into folders nor to be kept."""
+    and not to be kept."""
     from kdissect.engine.readahead import cores
 
     found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master or "local[*]")

@@ -109,8 +109,8 @@ class Straight(Protocol):
     def add(self, name: str, table: pa.Table, columns: Sequence[str]) -> None:
         """Write rows."""
 
-    def told(self) -> list[tuple[str, str, int]]:
-        """The files: table, name, rows."""
+    def told(self) -> list[tuple[str, str, int, str]]:
+        """The files: table, name, rows, folder (`kdissect.spark.writing.hive_folders.WRITTEN`)."""
 
 
 class Reading:

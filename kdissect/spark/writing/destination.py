@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 KEPT = "_kdissect"
 """Where what was decoded stays, below the output; readers of Spark pass over names that begin like this."""
 
+DATE_AND_CLUSTER = ("date", "cluster")
+"""The columns that tables are cut by unless something else is asked for."""
 NOWHERE = "/no-such-place-for-kdissect"
 """Where a format is tried out: one that is known says that nothing is there."""
 
@@ -33,12 +35,14 @@ def target(output: str, name: str) -> str:
 
 
 def partitioned(tables: Sequence[str] | None, by: Sequence[str]) -> dict[str, list[str]]:
-    """For each table asked for (None: all) the columns of `by` that it has. Raises UsageError for a column that none
-    has, and for unknown tables."""
+    """For each table asked for (None: all) the columns of `by` that it has, none of them lists. Raises UsageError for a
+    column that none has, and for unknown tables."""
     names = list(MADE if tables is None else tables)
+    found: dict[str, list[str]] = {}
     for name in names:
         declared(name)
-    found = {name: [column for column in by if column in schema_of(name, SCHEMAS[name].names).names] for name in names}
+        there = {field.name for field in schema_of(name, SCHEMAS[name].names) if not pa.types.is_nested(field.type)}
+        found[name] = [column for column in by if column in there]
     for column in by:
         if not any(column in columns for columns in found.values()):
             raise UsageError(f"none of these tables has a column {column!r}, so no folders can be made by it")

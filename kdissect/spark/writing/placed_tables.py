@@ -17,7 +17,8 @@ from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.stages.owners import OWNERS, Owned
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
-from kdissect.spark.writing.task_files import SPARKS, WRITTEN, write_rows, write_staged
+from kdissect.spark.writing.hive_folders import SPARKS, WRITTEN
+from kdissect.spark.writing.task_files import write_rows, write_staged
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import CLUSTER, By
 
@@ -62,19 +63,24 @@ class PlacedTables(Mapping[str, "DataFrame"]):
         kinds = {name: TABLES[name].made for name in self}
         return [name for name, made in kinds.items() if not made.needs_everything and made not in (By.LEARNED, By.SENT)]
 
-    def written(self, names: Sequence[str], folder: Path, most: int) -> list[DataFrame]:
+    def written(
+        self, names: Sequence[str], folder: Path, most: int, by: Mapping[str, Sequence[str]]
+    ) -> list[DataFrame]:
         """These tables as files in a folder that all tasks share, each table by at most so many tasks at a time: what
-        is written when the frames are read (WRITTEN). Rows that the driver has are not among them (`known`)."""
+        is written when the frames are read (WRITTEN). Rows that the driver has are not among them (`driver_rows`).
+        `by`: the columns that each table is cut by."""
         made, schemas = self._made, self.schemas
         straight = [name for name in names if name in self.staged and not self._joins(name)]
+        cut = {name: [one for one in by.get(name, ()) if self.may_have(name, one)] for name in names}
         write = partial(
-            write_staged, folder=str(folder), schemas=schemas, plan=made.plan, names=made.names, places=self._places
-        )
+            write_staged, folder=str(folder), schemas=schemas, by=cut, plan=made.plan, names=made.names,
+            places=self._places,
+        )  # fmt: skip
         told = spark_schema(WRITTEN)
         frames = [rows.coalesce(most).mapInArrow(write, told) for rows in made.staged_together(straight)]
         for name in names:
             if name not in straight and TABLES[name].made is not By.LEARNED:
-                write = partial(write_rows, folder=str(folder), schemas=schemas, name=name)
+                write = partial(write_rows, folder=str(folder), schemas=schemas, by=cut, name=name)
                 frames.append(self[name].coalesce(most).mapInArrow(write, told))
         return frames
 

@@ -6,9 +6,11 @@ import contextlib
 import logging
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from kdissect.analysis.findings.phrases import many
 from kdissect.arrays.typed_values import loaded
@@ -16,8 +18,20 @@ from kdissect.capture.condition import CaptureProblem
 from kdissect.problems import UsageError
 from kdissect.spark.dataset import Dataset
 from kdissect.spark.file_system import HadoopFiles
+from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.whole_dataset import WholeDataset
+from kdissect.spark.writing.destination import DATE_AND_CLUSTER
+from kdissect.spark.writing.hive_folders import (
+    RESTORED,
+    WRITTEN,
+    Folder,
+    WrittenFile,
+    common_columns,
+    folder_path,
+    read_folder,
+    restore_columns,
+)
 from kdissect.spark.writing.lake_tables import LAKES, LakeTables
 from kdissect.spark.writing.lease import Lease, leased
 from kdissect.spark.writing.placed_tables import PlacedTables
@@ -50,30 +64,33 @@ def write(
 
     All of them are there together at the end (`snapshots`), in Delta or Iceberg table by table, where rows of exchanges
     are merged by their id. Each has `capture`, `broker`, `at`, `date` and its ids as numbers. `by`: for each table the
-    columns that folders are made by. `on_start` is told what is done, each table's name among it, and so is Spark's UI.
+    columns that folders are made by; None: DATE_AND_CLUSTER where tasks write Parquet themselves, on disks that they
+    share, else none. `on_start` is told what is done, each table's name among it, and so is Spark's UI.
     `lease`: the caller's for `output`; without it the function takes one. Logs a line for each capture set
     (`kdissect.spark`, INFO).
     Raises OutputError where nothing can be written, UsageError for a job that was not made to be written, and while
     another run writes to `output`."""
     if not dataset.plan.placed:
         raise UsageError("these tables were not made to be written: ask for them with keep=, or write them by Spark")
-    cut = by or {}
     files = HadoopFiles(dataset.spark)
     files.try_out(output)
     with leased(files, output) if lease is None else contextlib.nullcontext(lease) as held:
-        return _write(dataset, output, form, cut, on_start, files, held)
+        return _write(dataset, output, form, by, on_start, files, held)
 
 
 def _write(
-    dataset: Dataset, output: str, form: str, cut: Mapping[str, Sequence[str]], on_start: Callable[[str], None],
+    dataset: Dataset, output: str, form: str, by: Mapping[str, Sequence[str]] | None, on_start: Callable[[str], None],
     files: HadoopFiles, lease: Lease,
 ) -> dict[str, int]:  # fmt: skip
     """`write`, while the lease is held."""
     session = dataset.spark
     placed = PlacedTables(dataset)
-    names = [name for name in placed if not cut.get(name)] if form == "parquet" and files.local(output) else []
+    names = list(placed) if form == "parquet" and files.local(output) else []
+    cut = by
+    if cut is None:
+        cut = {name: [one for one in DATE_AND_CLUSTER if one in placed.schemas[name].names] for name in names}
     run = None if form in LAKES else snapshots(files, output)
-    here = None if run is None or not names else TasksFiles(dataset, placed, names, run)
+    here = None if run is None or not names else TasksFiles(dataset, placed, names, run, cut)
     _describe(session, f"decoding {many(len(dataset.plan.sources), 'capture')} of {many(len(dataset.bytes), 'file')}")
     on_start("decoding")
     counted = _decode_and_log(dataset)
@@ -112,41 +129,67 @@ class TasksFiles:
     """Tables as Parquet on disks that driver and tasks share: tasks write the files, all tables by one job. To be made
     before anything is read: where one task does all, it writes rows as it makes them."""
 
-    def __init__(self, made: Dataset, placed: PlacedTables, names: Sequence[str], run: Snapshots) -> None:
-        self._made, self._placed, self._names = made, placed, names
+    def __init__(
+        self, made: Dataset, placed: PlacedTables, names: Sequence[str], run: Snapshots, by: Mapping[str, Sequence[str]]
+    ) -> None:
+        """`by`: the columns that each table is cut by."""
+        self._made, self._placed, self._names, self._by = made, placed, names, by
         self._places = {name: Path(run.place(name)) for name in names}
         self._aside = self._places[names[0]].parent / ASIDE
         self._aside.mkdir(parents=True, exist_ok=True)
         if isinstance(made, WholeDataset):
             straight = {name: placed.schemas[name] for name in straight_tables(names)}
-            made.straight = StraightFiles(str(self._aside), straight, [one.name for one in made.plan.sources])
+            sources = [one.name for one in made.plan.sources]
+            made.straight = StraightFiles(str(self._aside), straight, by, sources)
 
     def save(self, most: int) -> dict[str, int]:
         """Write them, each by at most so many tasks at a time; rows of each."""
         placed, made = self._placed, self._made
         done = made.files if isinstance(made, WholeDataset) else None
         rest = self._names if done is None else [one for one in self._names if one not in straight_tables(self._names)]
-        found = list(done or [])
-        frames = placed.written(rest, self._aside, most)
+        found = [WrittenFile(*one) for one in done or ()]
+        frames = placed.written(rest, self._aside, most, self._by)
         if frames:
-            found += [tuple(row) for row in reduce(lambda one, other: one.unionAll(other), frames).collect()]
-        with TableFiles(self._aside, placed.schemas) as files:
+            every = reduce(lambda one, other: one.unionAll(other), frames).collect()
+            found += [WrittenFile(*row) for row in every]
+        with TableFiles(self._aside, placed.schemas, self._by) as files:
             for name in self._names:
                 known = placed.driver_rows(name)
                 if known is not None and known.num_rows:
                     files.add(name, known)
-                elif all(name != one for one, *_ in found):
+                elif all(name != one.table for one in found):
                     files.none(name)  # a file with its columns, for whoever opens the folder
-        found += [tuple(row.values()) for row in files.told().to_pylist()]
+        found += [WrittenFile(**row) for row in files.told().to_pylist()]
         rows = dict.fromkeys(self._names, 0)
-        for number, (name, file, count) in enumerate(found):
-            self._places[name].mkdir(parents=True, exist_ok=True)
-            (self._aside / file).rename(self._places[name] / f"part-{number:05}-{file}")
-            rows[name] += count
+        for number, one in enumerate(self._in_common_folders(found)):
+            place = self._places[one.table] / folder_path(read_folder(one.folder))
+            place.mkdir(parents=True, exist_ok=True)
+            (self._aside / one.file).rename(place / f"part-{number:05}-{one.file}")
+            rows[one.table] += one.rows
         for place in self._places.values():
             (place / SUCCESS).touch()
         shutil.rmtree(self._aside, ignore_errors=True)
         return rows
+
+    def _in_common_folders(self, files: Sequence[WrittenFile]) -> list[WrittenFile]:
+        """These files, each table's in folders by the same columns."""
+        folders: dict[str, list[Folder]] = {}
+        for one in files:
+            folders.setdefault(one.table, []).append(read_folder(one.folder))
+        columns = {name: common_columns(some) for name, some in folders.items()}
+        made: list[WrittenFile] = []
+        others: list[dict[str, Any]] = []
+        for one in files:
+            if len(read_folder(one.folder)) == len(columns[one.table]):
+                made.append(one)
+            else:
+                others.append({**one._asdict(), "columns": columns[one.table]})
+        if others:
+            restore = partial(restore_columns, folder=str(self._aside), schemas=self._placed.schemas)
+            frame = self._made.spark.createDataFrame(pa.Table.from_pylist(others, RESTORED), spark_schema(RESTORED))
+            tasks = frame.repartition(min(len(others), len(self._made.plan.labels)))
+            made += [WrittenFile(*row) for row in tasks.mapInArrow(restore, spark_schema(WRITTEN)).collect()]
+        return made
 
 
 def _spread(frame: DataFrame, by: Sequence[str], most: int) -> DataFrame:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kdissect.spark.placing import Places
 from kdissect.spark.stages.owners import owned
+from kdissect.spark.writing.hive_folders import WrittenFile
 from kdissect.spark.writing.task_files import TableFiles
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import TABLES
@@ -25,10 +26,17 @@ def straight_tables(names: Collection[str]) -> list[str]:
 
 
 class StraightFiles:
-    """Writes files below `folder`. `schemas`: of the tables to be written; `sources`: names of all captures."""
+    """Writes files below `folder`. `schemas`: of the tables to be written; `by`: the columns that each is cut by;
+    `sources`: names of all captures."""
 
-    def __init__(self, folder: str, schemas: Mapping[str, pa.Schema], sources: Sequence[str]) -> None:
-        self._folder, self._schemas, self._sources = folder, dict(schemas), list(sources)
+    def __init__(
+        self,
+        folder: str,
+        schemas: Mapping[str, pa.Schema],
+        by: Mapping[str, Sequence[str]],
+        sources: Sequence[str],
+    ) -> None:
+        self._folder, self._schemas, self._by, self._sources = folder, dict(schemas), dict(by), list(sources)
         self._files: TableFiles | None = None
         self._builder: TableBuilder | None = None
         self._places: Places | None = None
@@ -42,7 +50,7 @@ class StraightFiles:
     def writing(self, builder: TableBuilder, apart: bool) -> Iterator[None]:
         """See Straight."""
         self._builder, self._places = builder, None
-        with TableFiles(Path(self._folder), self._schemas, apart) as self._files:
+        with TableFiles(Path(self._folder), self._schemas, self._by, apart) as self._files:
             yield
 
     def add(self, name: str, table: pa.Table, columns: Sequence[str]) -> None:
@@ -53,10 +61,10 @@ class StraightFiles:
             places = self._places = self._known()
         self._files.add(name, places.placed(name, table, columns, coded=True))
 
-    def told(self) -> list[tuple[str, str, int]]:
+    def told(self) -> list[tuple[str, str, int, str]]:
         """See Straight."""
         assert self._files is not None
-        return [(row["table"], row["file"], row["rows"]) for row in self._files.told().to_pylist()]
+        return [WrittenFile(**row) for row in self._files.told().to_pylist()]
 
     def _known(self) -> Places:
         """Connections and names of brokers by now. What is named here must not get another name later."""

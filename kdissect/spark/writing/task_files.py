@@ -2,12 +2,15 @@
 
 So no row goes through the JVM. Every file has a name of its own, and counts only where a task that has ended well tells
 it: what tasks leave behind that failed, were killed or ran twice goes away with the folder.
+
+Rows of tables that are cut go into one file for each folder (`hive_folders`), without the columns that folders are made
+by. If other rows of such a table cannot be in a folder, `restore_columns` gives its files these columns again.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -23,29 +26,35 @@ from kdissect.spark.placing import Places
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
+from kdissect.spark.writing.hive_folders import WRITTEN, Folder, cut_table, folder_as_text, without_columns
 from kdissect.tables.formats import ParquetFile
 
-WRITTEN = pa.schema([("table", pa.string()), ("file", pa.string()), ("rows", pa.int64())])
-"""What tasks tell: the files that they have written."""
 FILE_BYTES = 128 << 20
 """What a file may have at most."""
 GROUP_ROWS, GROUP_BYTES = 1 << 16, 32 << 20
 """Rows of a row group, or their bytes in memory, at most: they wait until there are so many."""
-SPARKS = b"org.apache.spark.sql.parquet.row.metadata"
-"""Where Spark looks for a file's schema with the comments of its columns."""
+MOST_OPEN = 256
+"""Files that a task writes at the same time. If there are more, the one without rows for longest comes to its end."""
+MOST_FOLDERS = 1024
+"""Folders of a table in a task. A table with more is not cut: hostile captures have a day for each packet."""
 
 
 class TableFiles:
-    """Files of several tables in the making, below `folder`. `schemas`: by table, with metadata that go into files.
-    `apart`: they are written by a thread of its own. Raises OutputError where there is no room."""
+    """Files of several tables in the making, below `folder`. By table, `schemas`: with metadata that go into files;
+    `by`: the columns that it is cut by. `apart`: they are written by a thread of its own. Raises OutputError where
+    there is no room."""
 
-    def __init__(self, folder: Path, schemas: Mapping[str, pa.Schema], apart: bool = False) -> None:
+    def __init__(
+        self, folder: Path, schemas: Mapping[str, pa.Schema], by: Mapping[str, Sequence[str]], apart: bool = False
+    ) -> None:
         self._writing = Writing(apart)
         self._folder = folder
         self._schemas = schemas
-        self._open: dict[str, ParquetFile] = {}
+        self._cut = {name: list(columns) for name, columns in by.items()}
+        self._folders: dict[str, set[Folder]] = {}
+        self._open: dict[tuple[str, Folder], ParquetFile] = {}
         self._waiting: dict[str, list[pa.Table]] = {}
-        self._done: list[tuple[str, Path, int]] = []
+        self._done: list[tuple[str, Path, int, Folder]] = []
 
     def __enter__(self) -> TableFiles:
         return self
@@ -59,8 +68,8 @@ class TableFiles:
                 for name in list(self._waiting):
                     self._flush(name)
                 self._writing.wait()
-                for name in list(self._open):
-                    self._close(name)
+                for place in list(self._open):
+                    self._close(place)
                 complete = True
         finally:
             try:
@@ -74,7 +83,7 @@ class TableFiles:
         for file in self._open.values():
             with contextlib.suppress(OSError):  # there is no room for its end either
                 file.__exit__(OSError)
-        for _, path, _ in self._done:
+        for _, path, *_ in self._done:
             path.unlink(missing_ok=True)
 
     def add(self, name: str, table: pa.Table) -> None:
@@ -88,43 +97,57 @@ class TableFiles:
 
     def told(self) -> pa.RecordBatch:
         """The files that are complete: rows of WRITTEN."""
-        columns = [[name for name, _, _ in self._done], [path.name for _, path, _ in self._done]]
-        return pa.RecordBatch.from_arrays(
-            [
-                *(pa.array(column, pa.string()) for column in columns),
-                pa.array([rows for *_, rows in self._done], pa.int64()),
-            ],
-            schema=WRITTEN,
-        )
+        told = [(name, path.name, rows, folder_as_text(folder)) for name, path, rows, folder in self._done]
+        columns = zip(*told, strict=True) if told else [() for _ in WRITTEN]
+        arrays = [pa.array(list(column), field.type) for column, field in zip(columns, WRITTEN, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=WRITTEN)
 
     def none(self, name: str) -> None:
         """A file without rows."""
         with self._naming_folder():
-            self._file(name)
-        self._close(name)
+            self._file((name, ()))
+        self._close((name, ()))
 
     def _flush(self, name: str) -> None:
         self._writing.do(partial(self._write, name, self._waiting.pop(name)))
 
     def _write(self, name: str, waiting: list[pa.Table]) -> None:
+        whole = unified(pa.concat_tables(waiting, promote_options="permissive"))
+        parts = cut_table(whole, self._cut.get(name, ()))
+        known = self._folders.setdefault(name, set())
+        known.update(folder for folder, _ in parts)
+        if len(known) > MOST_FOLDERS:
+            parts = [((), whole)]
+        if self._cut.get(name):
+            self._cut[name] = [column for column, _ in parts[0][0]]
+        for folder, part in parts:
+            self._write_part((name, folder), part)
+
+    def _write_part(self, place: tuple[str, Folder], part: pa.Table) -> None:
         with self._naming_folder():
-            file = self._file(name)
-            for batch in unified(pa.concat_tables(waiting, promote_options="permissive")).combine_chunks().to_batches():
+            file = self._file(place)
+            for batch in part.combine_chunks().to_batches():
                 file.write(batch)
             large = file.size >= FILE_BYTES - GROUP_BYTES
         if large:
-            self._close(name)
+            self._close(place)
 
-    def _file(self, name: str) -> ParquetFile:
-        if name not in self._open:
-            self._open[name] = ParquetFile(self._folder / f"{uuid4().hex}.parquet", self._schemas[name])
-        return self._open[name]
+    def _file(self, place: tuple[str, Folder]) -> ParquetFile:
+        name, folder = place
+        file = self._open.pop(place, None)
+        if file is None:
+            if len(self._open) >= MOST_OPEN:
+                self._close(next(iter(self._open)))
+            schema = without_columns(self._schemas[name], [column for column, _ in folder])
+            file = ParquetFile(self._folder / f"{uuid4().hex}.parquet", schema)
+        self._open[place] = file  # the last one is that which got rows last
+        return file
 
-    def _close(self, name: str) -> None:
+    def _close(self, place: tuple[str, Folder]) -> None:
         with self._naming_folder():
-            self._open[name].__exit__(None)
-        file = self._open.pop(name)
-        self._done.append((name, file.path, file.rows))
+            self._open[place].__exit__(None)
+        file = self._open.pop(place)
+        self._done.append((place[0], file.path, file.rows, place[1]))
 
     @contextlib.contextmanager
     def _naming_folder(self) -> Iterator[None]:
@@ -139,13 +162,14 @@ def write_staged(
     batches: Iterable[pa.RecordBatch],
     folder: str,
     schemas: Mapping[str, pa.Schema],
+    by: Mapping[str, Sequence[str]],
     plan: Plan,
     names: Names,
     places: Places,
 ) -> Iterator[pa.RecordBatch]:
     """Staged rows of tables to files of them; of `exchanges` what was found out about them comes first (FOUND)."""
     builder, found = names.builder(plan), Found()
-    with TableFiles(Path(folder), schemas) as files:
+    with TableFiles(Path(folder), schemas, by) as files:
         for batch in batches:
             for name, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
                 table = read_cell(data.as_py())
@@ -160,10 +184,14 @@ def write_staged(
 
 
 def write_rows(
-    batches: Iterable[pa.RecordBatch], folder: str, schemas: Mapping[str, pa.Schema], name: str
+    batches: Iterable[pa.RecordBatch],
+    folder: str,
+    schemas: Mapping[str, pa.Schema],
+    by: Mapping[str, Sequence[str]],
+    name: str,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of one table, as they are written, to files of it."""
-    with TableFiles(Path(folder), schemas) as files:
+    with TableFiles(Path(folder), schemas, by) as files:
         for batch in batches:
             files.add(name, pa.Table.from_batches([batch]))
     yield files.told()
