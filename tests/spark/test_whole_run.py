@@ -60,7 +60,8 @@ def read(
             found = analysing.sum_up(batches(made, *analysing.SUMMED[name]), name, plan, outcome.names)
         elif kind is By.FINDINGS:
             evidence = [one for one in made if one.table.startswith(analysing.EVIDENCE)]
-            evidence += cells_of(analysing.sift(batches(made, COMMITS, SENT), plan, outcome.names))
+            evidence += cells_of(analysing.sift(batches(made, COMMITS), plan, outcome.names))
+            evidence += cells_of(analysing.sift_sent(batches(made, SENT), plan, outcome.names))
             found = found_in(evidence, plan, outcome.names, outcome.tables["capture_quality"])
         elif kind is By.SENT:
             found = analysing.follow(batches(made, SENT), plan, outcome.names)
