@@ -137,6 +137,10 @@ def test_the_worst_span_tells_and_all_count() -> None:
     assert made.findings[2].text == "1 of b."
     severe = join_spans([of(found("a", 9, 10)), of(found("a", 1, 20, "high"))], 2, of())
     assert (severe.findings[0].severity, severe.findings[0].count) == ("high", 10)
+    early, late = (found("a", n, n)._replace(filter=f"at >= '2026-11-2{n}T00:00:00.000000Z'") for n in (3, 5))
+    (paused,) = join_spans([of(early), of(late)], 2, of()).findings
+    assert (paused.count, paused.first_at, paused.filter) == (5, 5, late.filter)  # it selects those of its span
+    assert paused.text.startswith("5 of a. This was so in 2 of 2 spans of time")
     same = join_spans([of(found("a", 4, 10, table="connections"))] * 2, 2, of())
     assert same.findings[0].count == 4  # the same connections in both
 

@@ -8,6 +8,7 @@ use them. `count` and `first_exchange_id` come from running `filter` over `table
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -75,6 +76,8 @@ BY_SPAN: tuple[Finder, ...] = tuple(one for one in FINDERS if one not in AT_ONCE
 """Those that see span after span of it."""
 GATHERED = 1 << 18
 """Rows that are gathered before those are let go that no finder looks at."""
+INSTANT = re.compile(r"'\d{4,}-\d\d-\d\dT[^']*'")
+"""An instant in a filter."""
 UNCOUNTED = frozenset({"request_failed", "request_refused", "passing_error", "unsupported_version"})
 """Of these there are as many as there are error codes."""
 
@@ -203,14 +206,16 @@ def join_spans(spans: Sequence[FoundInCluster], count: int, at_once: FoundInClus
     without findings may be left out.
 
     Where several spans have findings about one subject those of the worst span stand, by severity, then by evidence.
-    They have the first and the last instant of all of them, and their evidence together.
+    They have the first and the last instant of all of them, and their evidence together, but where filters name
+    instants: these select the evidence of the worst span.
     """
     every: dict[tuple[object, ...], list[list[tuple[Finding, int]]]] = {}
     for span in spans:
         said: dict[tuple[object, ...], list[tuple[Finding, int]]] = {}
         for one, finder in zip(span.findings, span.finders, strict=True):
             about = one.broker, one.client_id, one.group_id, one.topic, one.partition, one.transactional_id
-            said.setdefault((one.id, one.table, one.filter, *about), []).append((one, finder))
+            shown = INSTANT.sub("", one.filter)  # those of a span may begin and end with it
+            said.setdefault((one.id, one.table, shown, *about), []).append((one, finder))
         for subject, some in said.items():
             every.setdefault(subject, []).append(some)
     told = list(zip(at_once.findings, at_once.finders, strict=True))
@@ -225,13 +230,16 @@ def _combined(worst: Finding, several: Sequence[Sequence[tuple[Finding, int]]], 
     """The worst finding about a subject, with what other spans say of it."""
     if len(several) == 1:
         return worst
+    text = f"{worst.text} This was so in {len(several)} of {spans} spans of time; the figures are of the worst one."
     every = [one for some in several for one, _ in some]
+    if any(one.filter != worst.filter for one in every):
+        return worst._replace(text=text)
     first = [one.first_at for one in every if one.first_at is not None]
     last = [one.last_at for one in every if one.last_at is not None]
     again = max if worst.table in LIFETIMES else sum  # the same rows stand in several spans
     earliest = min(every, key=lambda one: (one.first_at is None, one.first_at or 0))
     return worst._replace(
-        text=f"{worst.text} This was so in {len(several)} of {spans} spans of time; the figures are of the worst one.",
+        text=text,
         count=again(one.count for one in every),
         first_exchange_id=earliest.first_exchange_id or worst.first_exchange_id,
         first_at=min(first, default=None),

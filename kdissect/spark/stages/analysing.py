@@ -29,6 +29,7 @@ from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.findings import (
     AT_ONCE,
     BY_SPAN,
+    GATHERED,
     FoundInCluster,
     find_in_cluster,
     gather_at_once,
@@ -374,8 +375,11 @@ def find_findings(
         for one in cells:
             piece = read_cell(one.data)
             count += piece.num_rows
-            if count <= MOST_ROWS:
+            if span == ALL_AT_ONCE or count <= MOST_ROWS:
                 parts.setdefault(one.table.removeprefix(EVIDENCE), []).append(piece)
+            if span == ALL_AT_ONCE and count > GATHERED:
+                parts = {name: [every] for name, some in parts.items() if (every := gather_at_once(name, some))}
+                count = 0
         tables = {} if quality is None else {"capture_quality": quality}
         for name in list(parts):  # one copy at a time
             tables[name] = order(name, join_pieces(parts.pop(name)))
