@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.arrays.arrow import Int64s, numbers, one
+from kdissect.arrays.arrow import Int64s, distinct, numbers, one
 from kdissect.arrays.from_numpy import arrow_array
 
 Float64s = npt.NDArray[np.float64]
@@ -127,7 +127,7 @@ def runs_with_gaps(code: Int64s, at: Int64s, least: float) -> list[tuple[int, in
     begins = np.flatnonzero(np.append(True, code[1:] != code[:-1])[: len(code)])
     ends = np.append(begins[1:], len(code))
     behind = np.flatnonzero((np.diff(at) >= least) & (code[1:] == code[:-1])) + 1
-    which = np.unique(np.searchsorted(begins, behind, "right") - 1)
+    which = distinct(np.searchsorted(begins, behind, "right") - 1)
     return list(zip(begins[which].tolist(), ends[which].tolist(), strict=True))
 
 

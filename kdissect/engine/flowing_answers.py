@@ -14,7 +14,7 @@ from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.extracts.overview import EVIDENCE, Names
-from kdissect.engine.saving.evidence_rows import SpooledEvidence
+from kdissect.engine.saving.spooled_evidence import SpooledEvidence
 from kdissect.engine.settings import Settings
 from kdissect.output import scratch
 from kdissect.report.session_rows import MOST_SESSIONS, READS, SessionRows

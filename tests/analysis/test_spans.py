@@ -25,7 +25,7 @@ from kdissect.analysis.findings.evidence import Finding
 from kdissect.analysis.findings.spans import SECOND, SecondCounts, cut, deal_rows, rows_in_span, spans_between
 from kdissect.capture import open_captures
 from kdissect.engine.flowing_answers import find_findings
-from kdissect.engine.saving import evidence_rows
+from kdissect.engine.saving import spooled_evidence
 from kdissect.engine.settings import Settings
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
@@ -182,7 +182,7 @@ def test_what_happens_late_in_a_capture_is_found(captures: Path, monkeypatch: py
 
 def test_rows_of_one_instant_have_a_bound(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = captures / "base.pcap"
-    monkeypatch.setattr(evidence_rows, "MOST_ROWS", 50)
+    monkeypatch.setattr(spooled_evidence, "MOST_ROWS", 50)
     settings = Settings()
     find_findings(open_captures(path), settings)
     (told,) = settings.limited.notes

@@ -15,7 +15,7 @@ from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.extracts.overview import EVIDENCE, Names
 from kdissect.engine.extracts.showing import show_several
-from kdissect.engine.saving.evidence_rows import SpooledEvidence
+from kdissect.engine.saving.spooled_evidence import SpooledEvidence
 from kdissect.engine.settings import FEW_PACKETS, Settings
 from kdissect.output import scratch
 from kdissect.report import READ, Gathering
