@@ -16,6 +16,7 @@ from kdissect.analysis.findings import (
     gather_at_once,
     limits,
     of_topics,
+    put_together,
     select_evidence,
 )
 from kdissect.analysis.findings.evidence import get
