@@ -123,7 +123,7 @@ def test_connections_matched_in_parts(
 def test_captures_that_only_spark_reads(
     spark: Any, captures: Path, tmp_path: Path, equal: Any, rotate: Any, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
-    """No table differs from those of one machine, and nothing is said of a difference."""
+    """No table differs from those of one machine."""
     monkeypatch.setattr(remote_captures, "_LOCAL", remote_captures.re.compile("never:"))  # as if it were far away
     paths = sets(captures, tmp_path, rotate)
     names = [*MADE, "clock_offsets"]
@@ -133,7 +133,6 @@ def test_captures_that_only_spark_reads(
     for _ in range(1 + kept):
         made = kdissect.spark.dissect(spark, [path.as_uri() for path in paths], names, partitions=2, **options)
         equal({name: frame.toArrow() for name, frame in made.items()}, expected)
-        assert made.remarks == []
         made.unpersist()
     assert not kept or made.reused == "2 of 2 captures as decoded before, 0 decoded whole"
 
