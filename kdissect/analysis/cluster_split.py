@@ -31,45 +31,38 @@ Part = tuple[str | None, dict[str, pa.Table]]
 def split_by_cluster(tables: Mapping[str, pa.Table]) -> list[Part]:
     """The tables of each cluster, in order of ClusterId, those without one last. Tables without the column `cluster`,
     and those in WHOLE, are in every part; one part with all tables where there is no more than one cluster."""
-    found = {
-        name: cluster_codes(table)
-        for name, table in tables.items()
-        if name not in WHOLE and table.num_rows and CLUSTER.name in table.schema.names
-    }
-    clusters = {text for codes, texts in found.values() for text in _used(codes, texts)}
+    found = _codes_of(tables)
+    clusters = _clusters_of(found)
     if len(clusters) <= 1:
         return [(next(iter(clusters), None), dict(tables))]
-    parts: list[Part] = []
-    for cluster in in_order(clusters):
-        parts.append((cluster, rows_of_cluster(tables, cluster)))
-    return parts
+    return [(cluster, _part(tables, found, cluster)) for cluster in in_order(clusters)]
 
 
 def split_known_clusters(tables: Mapping[str, pa.Table]) -> list[Part]:
     """`split_by_cluster` of whole tables. Where a single cluster is known, rows without one are part of it: what no
     message joins to it (a port that refused, a connection that ended early) belongs to the same story."""
     parts = split_by_cluster(tables)
-    known = [cluster for cluster, _ in parts if cluster is not None]
-    return [(known[0] if known else None, dict(tables))] if len(known) <= 1 else parts
+    clusters = known_clusters(cluster for cluster, _ in parts)
+    return [(clusters[0], dict(tables))] if len(clusters) == 1 else parts
 
 
-def known_clusters(tables: Mapping[str, pa.Table], clusters: Iterable[str | None]) -> list[str | None]:
-    """The clusters that rows of tables have, and these, in order: one where no more than one is known, for rows
-    without a cluster are of it."""
-    found = {*clusters, *(cluster for cluster, _ in split_by_cluster(tables))}
+def known_clusters(clusters: Iterable[str | None]) -> list[str | None]:
+    """Of these clusters those whose rows are worked on by themselves, in order: the only one that is known, None for
+    none, or all."""
+    found = set(clusters)
     known = [cluster for cluster in found if cluster is not None]
     return in_order(found) if len(known) > 1 else [known[0] if known else None]
+
+
+def clusters_of(tables: Mapping[str, pa.Table]) -> set[str | None]:
+    """The clusters that rows of tables have."""
+    return _clusters_of(_codes_of(tables))
 
 
 def rows_of_cluster(tables: Mapping[str, pa.Table], cluster: str | None) -> dict[str, pa.Table]:
     """The rows of one cluster, of None those without; tables without the column `cluster`, and those in WHOLE, are as
     they were."""
-    found = dict(tables)
-    for name, table in tables.items():
-        if name not in WHOLE and CLUSTER.name in table.schema.names:
-            codes, texts = cluster_codes(table)
-            found[name] = table.filter(arrow_array(codes == _code(texts, cluster)))
-    return found
+    return _part(tables, _codes_of(tables), cluster)
 
 
 def each_cluster(tables: Mapping[str, pa.Table], work: Callable[[Mapping[str, pa.Table]], pa.Table]) -> pa.Table:
@@ -93,6 +86,29 @@ def cluster_codes(table: pa.Table) -> tuple[Int64s, list[str]]:
     if column is None:
         return np.full(table.num_rows, -1, np.int64), []
     return encoded(column)
+
+
+def _codes_of(tables: Mapping[str, pa.Table]) -> dict[str, tuple[Int64s, list[str]]]:
+    """By table what `cluster_codes` gives, where rows are of clusters."""
+    return {
+        name: cluster_codes(table)
+        for name, table in tables.items()
+        if name not in WHOLE and table.num_rows and CLUSTER.name in table.schema.names
+    }
+
+
+def _clusters_of(coded: Mapping[str, tuple[Int64s, list[str]]]) -> set[str | None]:
+    return {text for codes, texts in coded.values() for text in _used(codes, texts)}
+
+
+def _part(
+    tables: Mapping[str, pa.Table], coded: Mapping[str, tuple[Int64s, list[str]]], cluster: str | None
+) -> dict[str, pa.Table]:
+    """The tables, those that were coded with the rows of one cluster."""
+    part = dict(tables)
+    for name, (codes, texts) in coded.items():
+        part[name] = tables[name].filter(arrow_array(codes == _code(texts, cluster)))
+    return part
 
 
 def in_order(clusters: set[str | None]) -> list[str | None]:

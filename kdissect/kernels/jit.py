@@ -101,8 +101,8 @@ def _is_const(kind: Kind) -> bool:
 
 
 def _as_declared(value: Any, kind: Kind) -> Any:
-    """A tuple whose arrays are read only where its fields say so: numba takes an array that may be written for one that
-    is only read, but not within a tuple."""
+    """A tuple whose arrays are read only where its fields are declared so. numba takes an array that may be written for
+    one that is only read, but not within a tuple."""
     if not isinstance(kind, Fields) or not isinstance(value, kind.kind):
         return value
     return kind.kind(*map(_read_only, value, kind.parts))

@@ -107,7 +107,7 @@ class WholeDataset(Dataset):
 
     @property
     def files(self) -> list[tuple[str, str, int, str]] | None:
-        """The files that were written straight (`Straight.told`); None where nothing was."""
+        """The files that were written straight (`Straight.list_files`); None where nothing was."""
         found: list[tuple[str, str, int, str]] | None = self._noted(FILES, None)
         return found
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from kdissect.analysis.cluster_split import known_clusters, rows_of_cluster
+from kdissect.analysis.cluster_split import clusters_of, known_clusters, rows_of_cluster
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.findings import (
     Found,
@@ -84,7 +84,7 @@ class SpooledEvidence:
         """The findings; of tables that name topics in rows of these topics. To be called once."""
         kept = {name: join_in_order(name, parts, topics) for name, parts in self._kept.items()}
         kept["deliveries"] = of_topics(self._first.deliveries(), topics)
-        clusters = known_clusters(kept, self._counts.clusters)
+        clusters = known_clusters(clusters_of(kept).union(self._counts.clusters))
         alone = len(clusters) == 1
         cuts = {cluster: self._counts.cuts(cluster, alone) for cluster in clusters}
         whole = kept | self._rows_at_once(topics) if any(cuts.values()) else kept

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
-from kdissect.analysis.cluster_split import in_order, split_by_cluster
+from kdissect.analysis.cluster_split import known_clusters, split_by_cluster
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
@@ -302,10 +302,8 @@ def searched(counted: Iterable[tuple[str, int, int]], names: Names) -> Searched:
         counts.add(name, *np.array(seconds, np.int64).T)
     for table in (names.leaders.table(names.topics), names.topics.table()):
         found.update(table[CLUSTER.name].unique().to_pylist())
-    known = [cluster for cluster in found if cluster is not None]
-    alone = len(known) <= 1
-    every = [known[0] if known else None] if alone else in_order(found)
-    return {cluster: counts.cuts(cluster, alone) for cluster in every}
+    every = known_clusters(found)
+    return {cluster: counts.cuts(cluster, len(every) == 1) for cluster in every}
 
 
 def deal_evidence(batches: Iterable[pa.RecordBatch], clusters: Searched) -> Iterator[pa.RecordBatch]:

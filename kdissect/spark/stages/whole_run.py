@@ -109,7 +109,7 @@ class Straight(Protocol):
     def add(self, name: str, table: pa.Table, columns: Sequence[str]) -> None:
         """Write rows."""
 
-    def told(self) -> list[tuple[str, str, int, str]]:
+    def list_files(self) -> list[tuple[str, str, int, str]]:
         """The files: table, name, rows, folder (`kdissect.spark.writing.hive_folders.WRITTEN`)."""
 
 
@@ -143,7 +143,7 @@ class Reading:
         if pieces is not None:
             notes += [note(FULL, self._full), note(SINGLE, pieces.single)]
         if self._straight is not None:
-            notes.append(note(FILES, self._straight.told()))
+            notes.append(note(FILES, self._straight.list_files()))
         if self._plan.placed:
             notes.append(kept_note(OWNERS, owned(self._run.builder.directory), Owned))
         yield rows([*notes, note(OUTCOME, (self._outcome, self._number))])

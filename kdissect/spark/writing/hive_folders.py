@@ -4,12 +4,12 @@ Readers take the columns of folders from these names, and their types from how t
 column only if each of its rows has a value there which every reader gives back as it is. Else the column stays in the
 files, as those of tables that are not cut:
 
-- Null has a name of its own (`__HIVE_DEFAULT_PARTITION__`), but pandas cannot read a table in which some folders have
-  it, pyarrow none in which all have it, and the column is void to Spark then.
+- Null has a name of its own (`__HIVE_DEFAULT_PARTITION__`). But pandas cannot read a table in which some folders have
+  it. pyarrow cannot read one in which all have it, and the column is void to Spark then.
 - A `cluster` of digits would be a number to all of them, and a year of five digits makes all of `date` text.
 - File systems have no names of more than 255 bytes.
 
-Which values there are is known at the end only, so tasks write files by the columns that their own rows can be cut by.
+Tasks write files by the columns that their own rows can be cut by, for all values are known at the end only.
 Then the driver knows the columns that all files of a table have folders by, and `restore_columns` puts the others back.
 """
 
@@ -64,7 +64,7 @@ def folder_as_text(folder: Folder) -> str:
 
 
 def read_folder(text: str) -> Folder:
-    """What `folder_as_text` gave."""
+    """The folder of a text that `folder_as_text` gave."""
     return tuple((column, value) for column, value in json.loads(text))
 
 

@@ -66,8 +66,9 @@ class PlacedTables(Mapping[str, "DataFrame"]):
     def written(
         self, names: Sequence[str], folder: Path, most: int, by: Mapping[str, Sequence[str]]
     ) -> list[DataFrame]:
-        """These tables as files in a folder that all tasks share, each table by at most so many tasks at a time: what
-        is written when the frames are read (WRITTEN). Rows that the driver has are not among them (`driver_rows`).
+        """These tables as files in a folder that all tasks share, each table by at most so many tasks at a time. The
+        files are written when the frames are read, whose rows name them (WRITTEN). Rows that the driver has are not
+        among them (`driver_rows`).
         `by`: the columns that each table is cut by."""
         made, schemas = self._made, self.schemas
         straight = [name for name in names if name in self.staged and not self._joins(name)]

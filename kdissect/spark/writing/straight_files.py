@@ -61,7 +61,7 @@ class StraightFiles:
             places = self._places = self._known()
         self._files.add(name, places.placed(name, table, columns, coded=True))
 
-    def told(self) -> list[tuple[str, str, int, str]]:
+    def list_files(self) -> list[tuple[str, str, int, str]]:
         """See Straight."""
         assert self._files is not None
         return [WrittenFile(**row) for row in self._files.told().to_pylist()]
