@@ -13,6 +13,8 @@ from kdissect.arrays.arrow import Int64s, distinct, numbers, one
 from kdissect.arrays.from_numpy import arrow_array
 
 Float64s = npt.NDArray[np.float64]
+TABLE = 4
+"""Places for each row in a table of codes."""
 
 
 class Groups:
@@ -92,12 +94,24 @@ def group(table: pa.Table, by: Sequence[str]) -> Groups:
         if size > 1 << 40:
             code = np.unique(code, return_inverse=True)[1]
             size = n
-    distinct, first, code = np.unique(code, return_index=True, return_inverse=True)
+    first, code = _number_codes(code, size)
     rows = arrow_array(first)
     keys = {name: _plain(table, name, rows) for name in by}
     if not by:
-        return Groups(code, pa.table({"_": pa.nulls(len(distinct))}).select([]) if n else pa.table({}))
-    return Groups(code.astype(np.int64), pa.table(keys))
+        return Groups(code, pa.table({"_": pa.nulls(len(first))}).select([]) if n else pa.table({}))
+    return Groups(code, pa.table(keys))
+
+
+def _number_codes(code: Int64s, size: int) -> tuple[Int64s, Int64s]:
+    """Codes below `size` as numbers without gaps, in their order: the first row of each number, and of each row its
+    number. A table of all codes is much quicker than sorting, where there are not many more codes than rows."""
+    if size > TABLE * len(code):
+        _, first, number = np.unique(code, return_index=True, return_inverse=True)
+        return first, number.astype(np.int64)
+    first_of = np.full(size, -1, np.int64)
+    first_of[code[::-1]] = np.arange(len(code) - 1, -1, -1)  # of equal codes the last one stays
+    there = first_of >= 0
+    return first_of[there], (np.cumsum(there) - 1)[code]
 
 
 def _coded(table: pa.Table, name: str) -> tuple[Int64s, pa.Array]:

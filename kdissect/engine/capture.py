@@ -190,12 +190,13 @@ class Capture(CaptureTables):
         `time_budget`, `topic_traffic`, `traced`, `transactions`) is then `table`'s: what did not fit is named in
         `left_out`.
         """
-        from kdissect.engine.saving.parquet import EVIDENCE, save
+        from kdissect.engine.saving.parquet import save
+        from kdissect.engine.saving.spooled_evidence import MOST_SENT
 
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         if tables is None:
-            reading = self._settings.reading._replace(most_sent=EVIDENCE)
+            reading = self._settings.reading._replace(most_sent=MOST_SENT)
             bounded = Capture(self._captures, replace(self._settings, reading=reading))
             return save(*bounded._run(dict.fromkeys(MADE), {}), folder)
         from kdissect.tables.formats import write_parquet

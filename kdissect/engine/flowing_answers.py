@@ -13,8 +13,8 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.bounds.spool import Spool
-from kdissect.engine.extracts.overview import EVIDENCE, Names
-from kdissect.engine.saving.spooled_evidence import SpooledEvidence
+from kdissect.engine.extracts.overview import Names
+from kdissect.engine.saving.spooled_evidence import MOST_SENT, SpooledEvidence, searched_batches
 from kdissect.engine.settings import Settings
 from kdissect.output import scratch
 from kdissect.report.session_rows import MOST_SESSIONS, READS, SessionRows
@@ -35,7 +35,7 @@ def find_findings(captures: Sequence[CaptureSet], settings: Settings) -> tuple[A
 def _find_findings(
     captures: Sequence[CaptureSet], settings: Settings, names: Names, spool: Spool
 ) -> tuple[AnalysedRun, pa.Table]:
-    settings = replace(settings, reading=settings.reading._replace(most_sent=EVIDENCE))
+    settings = replace(settings, reading=settings.reading._replace(most_sent=MOST_SENT))
     run = AnalysedRun(captures, {"findings": SCHEMAS["findings"].names}, settings)
     evidence = SpooledEvidence(spool, settings.slow)
     for part in names.parts(run):
@@ -43,6 +43,8 @@ def _find_findings(
     for name, piece in run.books.pieces_at_the_end():
         evidence.add(name, run.builder.finished(name, [piece]))
     looked = evidence.search(settings.topics)
+    if run.builder.sent_in_part:
+        settings.limited.note(searched_batches())
     for detail in looked.problems["detail"].to_pylist():
         settings.limited.note(detail)
     return run, looked.findings

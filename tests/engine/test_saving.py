@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import kdissect
+from kdissect.analysis.findings import spans
 from kdissect.analysis.stage import NO_WATERMARK
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
@@ -23,7 +24,7 @@ from kdissect.engine import analysed_run
 from kdissect.engine.analysed_run import InFlight, LateNames
 from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.saving import folder as folder_module
-from kdissect.engine.saving import ordered_rows, parquet, sorted_parts
+from kdissect.engine.saving import ordered_rows, sorted_parts, spooled_evidence
 from kdissect.engine.saving.ordered_rows import Ordered
 from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.problems import CaptureError
@@ -259,21 +260,14 @@ def test_a_disk_that_fills_up_while_rows_are_written(
     assert not os.listdir(tmp_path)
 
 
-def test_findings_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:
-    """Where there is no room for all that they are looked for in, `capture_quality` says how far they go."""
-    path = tmp_path / "plain.pcap"
-    WORKLOADS["plain"][1](path, 1_000_000)
-    for most, searched in ((1000, True), (10**6, False)):
-        monkeypatch.setattr(parquet, "EVIDENCE", most)
-        rows = kdissect.open(path).save(tmp_path)
-        measures = {row["measure"]: row for row in pq.read_table(tmp_path / "capture_quality.parquet").to_pylist()}
-        assert ("exchanges_searched" in measures) == searched
-    monkeypatch.setattr(parquet, "EVIDENCE", 1000)
+def test_findings_of_all_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:
+    """They are those of the whole capture, by one process and by two."""
+    path = CAPTURES / "k4_session_eviction.pcap"
+    monkeypatch.setattr(spans, "SPAN_ROWS", 300)
+    expected = kdissect.open(path).table("findings")
+    assert any("spans of time" in text for text in expected["text"].to_pylist())
     kdissect.open(path).save(tmp_path)
-    (said,) = (row for row in pq.read_table(tmp_path / "capture_quality.parquet").to_pylist()
-               if row["measure"] == "exchanges_searched")  # fmt: skip
-    assert 0 < said["value"] < rows["exchanges"]
-    assert f"{said['value']:,.0f}" in said["text"]
+    assert pq.read_table(tmp_path / "findings.parquet").equals(expected)
 
 
 def test_batches_that_producers_sent_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,7 +275,7 @@ def test_batches_that_producers_sent_are_bounded(tmp_path: Path, monkeypatch: py
     assert kdissect.open(path).table("producers").num_rows > 10
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
     for most, said in ((10, True), (10**6, False)):
-        monkeypatch.setattr(parquet, "EVIDENCE", most)
+        monkeypatch.setattr(spooled_evidence, "MOST_SENT", most)
         kdissect.open(path).save(tmp_path)
         measures = pq.read_table(tmp_path / "capture_quality.parquet")["measure"].to_pylist()
         assert ("batches_searched" in measures) == said

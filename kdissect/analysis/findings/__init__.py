@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -197,8 +198,12 @@ def find_in_spans(
     if count == 1:
         (tables,) = spans
         return find_in_cluster(tables, cluster, only_cluster, thresholds)
-    made = [find_in_cluster(tables, cluster, only_cluster, thresholds, BY_SPAN) for tables in spans]
-    return join_spans(made, count, find_in_cluster(all_at_once, cluster, only_cluster, thresholds, AT_ONCE))
+
+    def find(tables: Tables, by: Sequence[Finder]) -> FoundInCluster:
+        return find_in_cluster(tables, cluster, only_cluster, thresholds, by)
+
+    made = list(map(partial(find, by=BY_SPAN), spans))  # each is let go of before the next one is made
+    return join_spans(made, count, find(all_at_once, AT_ONCE))
 
 
 def join_spans(spans: Sequence[FoundInCluster], count: int, at_once: FoundInCluster) -> FoundInCluster:

@@ -63,10 +63,9 @@ class LogEnds:
         rows = groups.sort_rows(rows, at)
         codes = groups.code[rows]
         names = list(zip(*(groups.keys[name].to_pylist() for name in ("topic", "partition")), strict=True))
-        self._of: dict[tuple[str, int], tuple[Int64s, Int64s]] = {}
-        for mine in np.split(rows, np.flatnonzero(codes[1:] != codes[:-1]) + 1):
-            if len(mine):
-                self._of[names[groups.code[mine[0]]]] = at[mine], np.maximum.accumulate(end[mine])
+        self._at, self._end = at[rows], end[rows]
+        self._of = {names[codes[begin]]: slice(begin, stop) for begin, stop in runs(codes)}
+        """By topic and partition its rows of these, in order of time."""
 
     def times_behind(self, topic: str, partition: int, at: Int64s, offset: Int64s) -> Int64s:
         """For how long the record at `offset` had been in the log at each instant `at`, at least; microseconds [n].
@@ -74,7 +73,8 @@ class LogEnds:
 
         It is time and not records: a hundred records are nothing to a topic of a hundred thousand a second.
         """
-        when, end = self._of.get((topic, partition), (NONE, NONE))
+        mine = self._of.get((topic, partition), slice(0, 0))
+        when, end = self._at[mine], np.maximum.accumulate(self._end[mine])
         written = np.append(when, np.iinfo(np.int64).max)[np.searchsorted(end, offset, side="right")]
         found: Int64s = np.maximum(at - np.minimum(written, at), 0)
         return found
@@ -122,19 +122,22 @@ def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int6
     topics, partitions = (groups.keys[name].to_pylist() for name in ("topic", "partition"))
     of_reader = [name for name in groups.keys.column_names if name != "partition"]
     readers = group(groups.keys, of_reader).code
-    each = {int(codes[begin]): rows[begin:stop] for begin, stop in runs(codes)}
-    lagging = {code for code, mine in each.items() if lag[mine[-1]] > 0}
+    last = np.flatnonzero(np.append(codes[1:] != codes[:-1], True)[: len(codes)])
+    lagging = codes[last[lag[rows[last]] > 0]]
+    each = np.flatnonzero(np.isin(readers[codes], readers[lagging]))
     positions: dict[int, dict[int, tuple[Int64s, Int64s]]] = {}
-    watched = {int(readers[code]) for code in lagging}
-    for code, mine in each.items():
-        if (reader := int(readers[code])) in watched:
-            behind = ends.times_behind(topics[code], partitions[code], at[mine], end[mine] - lag[mine])
-            behind[lag[mine] <= 0] = 0
-            positions.setdefault(reader, {})[code] = at[mine], behind
+    watched: dict[int, Int64s] = {}
+    for begin, stop in runs(codes[each]):
+        mine, code = rows[each[begin:stop]], int(codes[each[begin]])
+        behind = ends.times_behind(topics[code], partitions[code], at[mine], end[mine] - lag[mine])
+        behind[lag[mine] <= 0] = 0
+        positions.setdefault(int(readers[code]), {})[code] = at[mine], behind
+        watched[code] = mine
     for some in positions.values():
         siblings = _join_positions(list(some.values()))
         for code, (when, behind) in some.items():
-            if code in lagging and (one := _fallen(code, when, lag[each[code]], behind, siblings)):
+            mine = watched[code]
+            if lag[mine[-1]] > 0 and (one := _fallen(code, when, lag[mine], behind, siblings)):
                 yield one
 
 

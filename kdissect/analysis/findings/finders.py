@@ -82,7 +82,7 @@ class Seen:
         found = self._selected.pop(key, None)
         if found is None:
             if filters and table.num_rows:
-                table = table.filter(_any([self._holds(name, table, one) for one in filters]))
+                table = _filtered(table, (self._holds(name, table, one) for one in filters))
             found = get({name: table}, name)
         self._waiting[key] -= 1
         if self._waiting[key] > 0:
@@ -125,7 +125,7 @@ def select_evidence(finders: tuple[Finder, ...], name: str, table: pa.Table, lim
     if not stated:
         return table.slice(0, 0)
     filters = dict.fromkeys(one for filters in stated for one in filters)
-    return table.filter(_any([_flags(table, one, limits) for one in filters]))
+    return _filtered(table, (_flags(table, one, limits) for one in filters))
 
 
 def _read_columns(name: str, tables: Tables) -> pa.Table:
@@ -143,11 +143,14 @@ def _flags(table: pa.Table, row_filter: RowFilter, limits: Limits) -> Any:
     return pc.fill_null(row_filter(table, limits), False)
 
 
-def _any(flags: list[Any]) -> Any:
-    found = flags[0]
-    for more in flags[1:]:
-        found = pc.or_(found, more)
-    return found
+def _filtered(table: pa.Table, flags: Iterable[Any]) -> pa.Table:
+    """The rows for which any of some flags is set; what comes once all rows are kept is not worked out."""
+    kept: Any = pa.scalar(False)
+    for more in flags:
+        kept = pc.or_(kept, more)
+        if pc.all(kept).as_py():
+            return table
+    return table.filter(kept)
 
 
 __all__ = ["EVERY_ROW", "Filters", "Finder", "RowFilter", "Seen", "finder", "select_evidence"]

@@ -9,10 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.findings.evidence import equal
 from kdissect.analysis.findings.finders import RowFilter
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Flags, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, times
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
@@ -30,16 +31,13 @@ ID_LENGTH = 17 + len(str(FIRST_REQUESTS - 1))
 def telling_of_sessions(fetches: pa.Table, limits: Limits) -> Any:
     """Fetches that did something else with their session than go on with it. Of those that went on the last one of each
     session: the session was still alive then."""
-    coder, kinds = Coder(), Coder()
-    goes_on = coder.column(fetches, "session_outcome") == coder.codes.get("continued", -2)
-    sessionless = kinds.column(fetches, "request_kind") == kinds.codes.get("sessionless", -2)
-    rows = np.flatnonzero(goes_on)
-    owner, when = Coder().column(fetches, "session_key")[rows], times(fetches, "request_last_at")[rows]
-    rows = rows[np.lexsort((when, owner))]
-    owner = np.sort(owner, kind="stable")
+    goes_on = equal(fetches, "session_outcome", "continued")
+    sessions = group(fetches, ["session_key"])
+    rows = sessions.sort_rows(np.flatnonzero(goes_on), times(fetches, "request_last_at"))
+    owner = sessions.code[rows]
     last = np.ones(len(rows), bool)
     last[:-1] = owner[1:] != owner[:-1]
-    kept = ~(goes_on | sessionless)
+    kept = ~(goes_on | equal(fetches, "request_kind", "sessionless"))
     kept[rows[last]] = True
     return arrow_array(kept)
 

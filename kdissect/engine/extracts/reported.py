@@ -13,9 +13,9 @@ from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.room import Limited
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.bounds.spool import Spool
-from kdissect.engine.extracts.overview import EVIDENCE, Names
+from kdissect.engine.extracts.overview import Names
 from kdissect.engine.extracts.showing import show_several
-from kdissect.engine.saving.spooled_evidence import SpooledEvidence
+from kdissect.engine.saving.spooled_evidence import MOST_SENT, SpooledEvidence
 from kdissect.engine.settings import FEW_PACKETS, Settings
 from kdissect.output import scratch
 from kdissect.report import READ, Gathering
@@ -42,7 +42,7 @@ def _gathered(
     read = {name: list(columns) for name, columns in READ.items()}
     for name, columns in BUDGET.tables.items():
         read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
-    reading = settings.reading._replace(most_sent=EVIDENCE)
+    reading = settings.reading._replace(most_sent=MOST_SENT)
     settings = replace(settings, reading=reading, block_packets=FEW_PACKETS)
     run = AnalysedRun(captures, read, settings)
     evidence, spare = SpooledEvidence(spool, settings.slow), Spare(0.2)

@@ -13,15 +13,14 @@ from types import TracebackType
 import pyarrow as pa
 
 from kdissect.analysis.cluster_stages import Stages
-from kdissect.analysis.findings import findings
 from kdissect.analysis.stage import NO_WATERMARK
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot, Working
 from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.passes.watermark import NOTHING_YET
-from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.engine.saving.ordered_rows import Ordered
+from kdissect.engine.saving.spooled_evidence import SpooledEvidence
 from kdissect.engine.saving.writing import Writing
 from kdissect.engine.timings import Timings
 from kdissect.tables import formats
@@ -49,8 +48,6 @@ class Wish:
     """Name -> columns that are written."""
     where: Mapping[str, Filter | None]
     """Name -> what holds for the rows that are wanted."""
-    evidence: int
-    """Rows that findings are looked for in (`Evidence`)."""
     slow: float | None
     """Seconds from which on findings call a request slow; None: their own default."""
     topics: Sequence[str]
@@ -61,17 +58,6 @@ class Wish:
     """A thread of its own writes the files."""
 
 
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """How much findings are looked for in; all of it where none are wanted."""
-
-    whole: bool
-    """Nothing was left out."""
-    exchanges: int
-    most: int
-    """Rows of evidence that there is room for."""
-
-
 class Folder:
     """The Parquet files of a run in the making; to be used in a `with`, which takes the temporary ones away, and
     everything where it ends badly. Methods raise OSError, and LateNames where `as_read` does not hold."""
@@ -80,7 +66,7 @@ class Folder:
         self.wish = wish
         self._clock = clock
         self._working = Working(Stages(wish.asked, wish.slow, topics=wish.topics), clock)
-        self._evidence = Evidence(wish.evidence, wish.slow) if "findings" in wish.tables else None
+        self._evidence: SpooledEvidence | None = None
         self._files: dict[str, _File] = {}
         self._ordered: dict[str, Ordered] = {}
         self._open = ExitStack()
@@ -89,6 +75,9 @@ class Folder:
     def __enter__(self) -> Folder:
         with ExitStack() as opened:
             spool = opened.enter_context(Spool(self.wish.folder))
+            if "findings" in self.wish.tables:
+                evidence = opened.enter_context(Spool(self.wish.folder))
+                self._evidence = SpooledEvidence(evidence, self.wish.slow)
             for name, columns in self.wish.tables.items():
                 file = _File(self.wish.folder / f"{name}.parquet", schema_of(name, columns), self._writing)
                 self._files[name] = opened.enter_context(file)
@@ -108,12 +97,9 @@ class Folder:
         part, before = self._working.feed(lot)
         self._write_part(part, before if self.wish.as_read else NOTHING_YET)
 
-    def lots_end(self) -> Searched:
+    def lots_end(self) -> None:
         """There are no more rows but those of tables that are made at the end."""
         self._write_part(self._working.finish(), NO_WATERMARK if self.wish.as_read else NOTHING_YET)
-        if self._evidence is None:
-            return Searched(whole=True, exchanges=0, most=0)
-        return Searched(self._evidence.whole, self._evidence.exchanges, self._evidence.most)
 
     def add(self, name: str, table: pa.Table) -> None:
         """A piece of a table that is made at the end, resolved."""
@@ -131,7 +117,7 @@ class Folder:
         """Everything is there: look for findings, write what waits. How many rows each table has."""
         if self._evidence is not None:
             self._clock.at(timings.ANALYSIS)
-            found = findings(self._evidence.tables(self.wish.topics), self._evidence.limits)
+            found = self._evidence.search(self.wish.topics)
             self._clock.at(timings.REST)
             self._evidence = None
             self._files["findings"].add(found.findings)
@@ -147,7 +133,7 @@ class Folder:
 
     def _write_part(self, part: dict[str, pa.Table], before: int) -> None:
         if self._evidence is not None:
-            self._evidence.take(dict(part))
+            self._evidence.add_rows(part)
         for name in list(part):
             table = part.pop(name)  # one after the other is let go
             if name in self._ordered:

@@ -5,7 +5,7 @@ before them (`AnalysedRun.as_read`, `Ordered`). Where a later message tells anot
 come too late to be in order, and of pipes, which are read once, they go through two temporary files in the folder that
 is written to: as they were read, until every name is known, and analysed, in parts, until all are there and can be put
 in order (`AnalysedRun.settled`, `Merge`). Held in memory is what the engine and the analysis carry, a part of the rows,
-a row of each connection, what findings are looked for in, and of each request of a share session some 150 bytes.
+a row of each connection, the evidence of findings in a span, and of each request of a share session some 150 bytes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,15 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames, Lot
 from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.readahead import LARGE, jobs
-from kdissect.engine.saving.folder import ROW_GROUP, Folder, Searched, Wish, select_rows
+from kdissect.engine.saving.folder import ROW_GROUP, Folder, Wish, select_rows
 from kdissect.engine.saving.second_process import FolderApart, possible
 from kdissect.engine.saving.sorted_parts import Merge
+from kdissect.engine.saving.spooled_evidence import MOST_SENT, searched_batches
 from kdissect.kafka.completed import Quality
 from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import TABLES, schema_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.where import Filter
-
-EVIDENCE = 250_000
-"""Rows that findings are looked for in (exchanges in which something stands out, fetches and partitions), and
-connections: some 50 MB. Of a larger capture findings are those of its beginning, and `capture_quality` says so."""
 
 PACKED = 4
 """Bytes of a capture that a byte of its compressed file stands for, about."""
@@ -66,9 +63,7 @@ def _saved(
     settings = run.books.settings
     threads = max(jobs(settings, capture) for capture in run.books.captures)
     apart = threads > 1 and possible() and sum(map(_bytes, run.books.captures)) >= LARGE
-    wish = Wish(
-        folder, run.asked, tables, where, EVIDENCE, settings.slow, settings.topics, as_read, writes_apart=threads > 2
-    )
+    wish = Wish(folder, run.asked, tables, where, settings.slow, settings.topics, as_read, writes_apart=threads > 2)
     with ExitStack() as open_files:
         files: Folder | FolderApart | None = None
         if apart:
@@ -78,7 +73,8 @@ def _saved(
             files = open_files.enter_context(Folder(wish, settings.timings))
         for lot in lots:
             files.feed(lot)
-        run.books.quality += _told_of(run, files.lots_end())
+        files.lots_end()
+        run.books.quality += _told_of_producers(run)
         for name, piece in run.books.pieces_at_the_end():
             noted = TABLES[name].made is By.NOTED
             named = run.builder.resolve(name, piece, plain=True) if noted else run.builder.finished(name, [piece])
@@ -113,15 +109,10 @@ def _batches(parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Record
         yield from conform_to_schema(group, schema).combine_chunks().to_batches()
 
 
-def _told_of(run: AnalysedRun, searched: Searched) -> Iterator[Quality]:
-    """What to say of findings that were looked for in the beginning only."""
-    capture = run.books.captures[0].name
-    if not searched.whole:
-        text = f"findings are those of the first {searched.exchanges:,} exchanges"
-        yield Quality(capture, None, "exchanges_searched", float(searched.exchanges), text)
+def _told_of_producers(run: AnalysedRun) -> Iterator[Quality]:
+    """What to say of findings about producers that were looked for in the first batches only."""
     if run.builder.sent_in_part:
-        text = f"findings about producers are those of the first {searched.most:,} batches, about"
-        yield Quality(capture, None, "batches_searched", float(searched.most), text)
+        yield Quality(run.books.captures[0].name, None, "batches_searched", float(MOST_SENT), searched_batches())
 
 
 def _groups(parts: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:

@@ -30,7 +30,7 @@ import pyarrow as pa
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot
 from kdissect.engine.bounds.spare_memory import few_collections, frugal
-from kdissect.engine.saving.folder import Folder, Searched, Wish
+from kdissect.engine.saving.folder import Folder, Wish
 from kdissect.engine.saving.writing import Writing
 from kdissect.engine.timings import Timings
 from kdissect.problems import KdissectError
@@ -112,10 +112,9 @@ class FolderApart:
         lot.tables.clear()
         self._call("feed", lot.mark, tables)
 
-    def lots_end(self) -> Searched:
+    def lots_end(self) -> None:
         """As `Folder.lots_end`."""
-        found: Searched = self._answer("lots_end")
-        return found
+        self._call("lots_end")
 
     def add(self, name: str, table: pa.Table) -> None:
         """As `Folder.add`."""
@@ -281,7 +280,8 @@ def serve(end: int) -> None:
                 if method == "finish":
                     answer: object = (folder.finish(), clock)
                     break
-                line.put(_done(folder, method, given, boxes.tables(file, keys)))
+                _do(folder, method, given, boxes.tables(file, keys))
+                line.put(None)
         clock.at(timings.WAITING)
     except EOFError:
         return  # the first process has ended, or given up
@@ -298,12 +298,11 @@ def _stopped(*_: object) -> NoReturn:
     sys.exit(1)
 
 
-def _done(folder: Folder, method: str, message: Any, tables: dict[Any, pa.Table]) -> Searched | None:
+def _do(folder: Folder, method: str, message: Any, tables: dict[Any, pa.Table]) -> None:
     if method == "lots_end":
-        return folder.lots_end()
-    if method == "add":
+        folder.lots_end()
+    elif method == "add":
         folder.add(message, tables[message])
     else:
         messages = {key: tables.pop(key) for key in list(tables) if isinstance(key, tuple)}  # others have names
         folder.feed(Lot(tables, messages, message))
-    return None

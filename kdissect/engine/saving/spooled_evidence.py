@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -29,10 +30,14 @@ from kdissect.analysis.findings.spans import (
     spans_between,
 )
 from kdissect.arrays.dictionaries import unified
+from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.bounds.spool import Place, Spool
 from kdissect.engine.saving.evidence_rows import READ, join_in_order, read_columns
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.order import order
+
+MOST_SENT = 150_000
+"""Batches of producers with an id that findings about producers look at, the first ones: they lie in memory."""
 
 
 class _Piece(NamedTuple):
@@ -89,9 +94,12 @@ class SpooledEvidence:
         cuts = {cluster: self._counts.cuts(cluster, alone) for cluster in clusters}
         whole = kept | self._rows_at_once(topics) if any(cuts.values()) else kept
         made, connections = [], {}
+        spans: Iterable[dict[str, pa.Table]]
         for cluster in clusters:
             mine, every = (some if alone else rows_of_cluster(some, cluster) for some in (kept, whole))
-            spans = self._spans(mine, cluster, cuts[cluster], alone, topics)
+            spans = self._spans(mine, cuts[cluster], topics)
+            if not alone:
+                spans = map(partial(rows_of_cluster, cluster=cluster), spans)
             made.append(find_in_spans(spans, len(cuts[cluster]) + 1, every, cluster, alone, self._limits))
             connections[cluster] = get(mine, "connections")
         made.append(FoundInCluster([], [], self._failed))
@@ -108,25 +116,37 @@ class SpooledEvidence:
         return found
 
     def _spans(
-        self, lifetimes: Mapping[str, pa.Table], cluster: str | None, cuts: Sequence[int], only_cluster: bool,
-        topics: Sequence[str],
-    ) -> Iterator[dict[str, pa.Table]]:  # fmt: skip
-        """The tables of each span of a cluster: of the rows in the file, and of `lifetimes`. `only_cluster`: all rows
-        are of it."""
+        self, lifetimes: Mapping[str, pa.Table], cuts: Sequence[int], topics: Sequence[str]
+    ) -> Iterator[dict[str, pa.Table]]:
+        """The tables of each span: of the rows in the file, and of `lifetimes`."""
         pieces: list[list[_Piece]] = [[] for _ in range(len(cuts) + 1)]
         for piece in self._pieces:
             for number in spans_between(cuts, piece.first, piece.last):
                 pieces[number].append(piece)
+        spare = Spare(0)
         for number, mine in enumerate(pieces):
-            parts: dict[str, list[pa.Table]] = {}
-            count = 0
-            for piece in mine:
-                rows = rows_in_span(piece.name, self._spool.get(piece.place), cuts, number)
-                count += rows.num_rows
-                if count <= MOST_ROWS:
-                    parts.setdefault(piece.name, []).append(rows)
-            if count > MOST_ROWS:
-                self._failed.append(leave_out(count))
-            tables = {name: join_in_order(name, some, topics) for name, some in parts.items()}
-            tables = tables if only_cluster else rows_of_cluster(tables, cluster)
-            yield tables | {name: rows_in_span(name, table, cuts, number) for name, table in lifetimes.items()}
+            spare.give_back()  # what the search of a span took
+            open_then = {name: rows_in_span(name, table, cuts, number) for name, table in lifetimes.items()}
+            yield self._read_span(mine, cuts, number, topics) | open_then
+
+    def _read_span(
+        self, pieces: Sequence[_Piece], cuts: Sequence[int], number: int, topics: Sequence[str]
+    ) -> dict[str, pa.Table]:
+        """The rows of a span, which lie in these pieces of the file."""
+        parts: dict[str, list[pa.Table]] = {}
+        count = 0
+        for piece in pieces:
+            rows = self._spool.get(piece.place)
+            if len(spans_between(cuts, piece.first, piece.last)) > 1:
+                rows = rows_in_span(piece.name, rows, cuts, number)
+            count += rows.num_rows
+            if count <= MOST_ROWS:
+                parts.setdefault(piece.name, []).append(rows)
+        if count > MOST_ROWS:
+            self._failed.append(leave_out(count))
+        return {name: join_in_order(name, parts.pop(name), topics) for name in list(parts)}
+
+
+def searched_batches() -> str:
+    """What to say where producers have sent more."""
+    return f"findings about producers are those of the first {MOST_SENT:,} batches, about"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -213,16 +214,11 @@ def slow_topics(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     produces = ev.get(tables, "produces")
     own, acks = reals(produces, "broker_ms"), ints(produces, "acks", NO_ACKS)
     own = np.where(acks == 1, own, own - reals(produces, "replication_ms"))  # of acks=all only where that is known
-    topics: dict[str, set[str]] = {}
-    for name in ("record_batches", "producers"):
-        batches = ev.get(tables, name)
-        for exchange, topic in zip(batches["exchange_id"].to_pylist(), batches["topic"].to_pylist(), strict=True):
-            topics.setdefault(exchange, set()).add(topic)
-    by_topic: dict[str, list[int]] = {}
-    for row, exchange in enumerate(produces["exchange_id"].to_pylist()):
-        names = topics.get(exchange, set()) - {None}
-        if len(names) == 1 and not np.isnan(own[row]):
-            by_topic.setdefault(next(iter(names)), []).append(row)
+    pairs = _topics_of(produces, [ev.get(tables, name) for name in ("record_batches", "producers")])
+    row = ints(pairs, "row")
+    alone = (np.bincount(row, minlength=produces.num_rows)[row] == 1) & ~np.isnan(own[row])
+    row, groups = row[alone], group(pairs.filter(arrow_array(alone)), ["topic"])
+    by_topic = {topic: row[mine] for topic, mine in zip(groups.keys["topic"].to_pylist(), groups.rows(), strict=True)}
     figures = {topic: np.quantile(own[rows], (0.25, 0.5)) for topic, rows in by_topic.items() if len(rows) >= SAMPLES}
     found = []
     for topic, (quartile, median) in sorted(figures.items(), key=lambda one: (-one[1][1], one[0])):
@@ -230,7 +226,7 @@ def slow_topics(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         least, usual = np.median(others, axis=0).tolist() if others else (np.nan, np.nan)
         if not (median >= max(SLOW_WRITE_MS, SLOWER * usual) and quartile >= SLOWER * least):
             continue
-        rows = produces.take(pa.array(by_topic[topic]))
+        rows = produces.take(arrow_array(by_topic[topic]))
         brokers, clients = ev.names(rows["broker"]), ev.names(rows["client_id"])
         values = {
             "brokers": brokers, "clients": clients, "requests": rows.num_rows, "median": median, "usual": usual,
@@ -241,6 +237,17 @@ def slow_topics(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             broker=brokers[0] if len(brokers) == 1 else None, client_id=clients[0] if len(clients) == 1 else None,
         )  # fmt: skip
     return found
+
+
+def _topics_of(produces: pa.Table, tables: Sequence[pa.Table]) -> pa.Table:
+    """The topics of which rows of these tables name requests: each `row` of `produces` with each `topic`."""
+    ids = produces["exchange_id"].cast(pa.string()).combine_chunks()
+    parts = []
+    for table in tables:
+        row = pc.index_in(table["exchange_id"].cast(pa.string()), value_set=ids)
+        named = pa.table({"row": row, "topic": table["topic"].cast(pa.string())})
+        parts.append(named.filter(pc.and_(row.is_valid(), named["topic"].is_valid())))
+    return group(pa.concat_tables(parts), ["row", "topic"]).keys
 
 
 def _sampled_requests(rows: pa.Table) -> str:

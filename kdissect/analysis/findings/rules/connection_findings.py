@@ -184,7 +184,7 @@ def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 @finder(connections=EVERY_ROW, exchanges=_steps_on_the_way)
 def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers to which the network's round trip rose while a connection lasted: proven by acknowledgements."""
-    connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
+    connections = ev.get(tables, "connections")
     least, most = reals(connections, "rtt_min_ms"), reals(connections, "rtt_ms")
     rose = _rose(connections)
     groups = group(connections, ["broker"])
@@ -194,6 +194,7 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         broker = groups.keys["broker"][code].as_py()
         rows = np.flatnonzero(rose & (groups.code == code))
         before, after = float(np.median(least[rows])), float(np.median(most[rows]))
+        exchanges = ev.get(tables, "exchanges")
         network = reals(exchanges, "network_ms")
         ids = connections["connection_id"].take(arrow_array(rows)).cast(pa.string())
         on_them = pc.is_in(exchanges["connection_id"].cast(pa.string()), value_set=ids.combine_chunks()).to_numpy()

@@ -26,6 +26,7 @@ from kdissect.analysis.grouping import group, runs_with_gaps
 from kdissect.analysis.holds.throttle_windows import throttle_windows
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, earliest, ints, reals, span, times
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.arrays.growing import runs
 from kdissect.schema.apikeys import ApiKey
 
 EMPTY_FETCHES = 100
@@ -125,10 +126,10 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     shares = TimeShares(tables)
     connections = ev.get(tables, "connections")
     begun_here = set(ev.names(connections["client_id"].filter(arrow_array(ints(connections, "start_seen", 0) > 0))))
-    found = []
+    found, clients = [], groups.keys["client_id"].to_pylist()
     for start, end in runs_with_gaps(groups.code[rows], begun[rows], PAUSE_MS * MILLI):
         mine = rows[start:end]
-        client = fetches["client_id"][int(mine[0])].as_py()
+        client = clients[groups.code[mine[0]]]
         if len(mine) < PAUSE_FETCHES or client is None:
             continue
         until = np.maximum.accumulate(answered[mine])
@@ -404,12 +405,16 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if not rows.num_rows:
         return []
     found, positions = list[ev.Finding](), FetchPositions(tables)
-    for code, mine in enumerate(readers.rows()):
-        if len(mine) < HABITUAL_COMMITS:
+    clients = readers.keys["client_id"].to_pylist()
+    order = readers.sort_rows(np.arange(len(at)), at)
+    for begin_row, end_row in runs(readers.code[order]):
+        mine = order[begin_row:end_row]
+        code = int(readers.code[mine[0]])
+        client = clients[code]
+        instants = np.append(at[mine], max(positions.last_of(client), int(at[mine[-1]])))
+        if len(mine) < HABITUAL_COMMITS or (np.diff(instants) < STILL_MS * MILLI).all():
             continue
-        client = readers.keys["client_id"][code].as_py()
-        instants = distinct(at[mine])
-        instants = np.append(instants, max(positions.last_of(client), int(instants[-1])))
+        instants = distinct(instants)
         gaps = np.diff(instants)
         place = int(np.argmax(gaps))
         begin, end = int(instants[place]), int(instants[place + 1])

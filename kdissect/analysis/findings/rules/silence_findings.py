@@ -16,7 +16,7 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.missing_packets import without_bare_packets
 from kdissect.analysis.findings.network_gaps import long_on_the_way, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
-from kdissect.analysis.grouping import group, runs_with_gaps
+from kdissect.analysis.grouping import group
 from kdissect.analysis.ledger.time_owners import GONE_MS, UNACKNOWLEDGED
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, ints, reals, times
 from kdissect.arrays.from_numpy import arrow_array
@@ -93,18 +93,18 @@ OF_SILENCES = (first_and_last_of_clients, _as_long_as_a_silence, _with_cut_respo
 def silences(exchanges: pa.Table) -> list[Silence]:
     """Stretches of SILENT_MS and more in which a client sent nothing and was owed nothing, and which are rare for it.
     Not sure are those before which an answer is missing: it may be what the client waited for."""
-    groups = group(exchanges, ["client_id"])
-    asked, first, last = (
-        times(exchanges, f"{name}_at") for name in ("request_first", "response_first", "response_last")
-    )
+    groups, asked = group(exchanges, ["client_id"]), times(exchanges, "request_first_at")
+    rows = groups.sort_rows(np.flatnonzero(asked != NULL_TIME), asked)
+    some = _runs_with_rare_gaps(groups.code[rows], asked[rows])
+    if not some:
+        return []
+    first, last = (times(exchanges, f"response_{name}_at") for name in ("first", "last"))
     answered = np.where(last != NULL_TIME, last, first)
     cut_short = _cut_short(exchanges)
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
     clients = groups.keys["client_id"].to_pylist()
-    rows = np.flatnonzero(asked != NULL_TIME)
-    rows = groups.sort_rows(rows, asked)
     found = []
-    for from_row, to_row in runs_with_gaps(groups.code[rows], asked[rows], SILENT_MS * MILLI):
+    for from_row, to_row in some:
         mine = rows[from_row:to_row]
         begun = asked[mine]
         gaps = np.diff(begun)
@@ -127,6 +127,21 @@ def silences(exchanges: pa.Table) -> list[Silence]:
             if not owed and end - begin >= SILENT_MS * MILLI:
                 found.append(Silence(client, int(begun[at]), begin, end, sure))
     return found
+
+
+def _runs_with_rare_gaps(code: Int64s, at: Int64s) -> list[tuple[int, int]]:
+    """The runs of equal codes whose largest gap is a silence, and rare for them: where each begins and ends. `at`:
+    ascending within a run."""
+    if not len(code):
+        return []
+    new = np.append(True, code[1:] != code[:-1])
+    begins = np.flatnonzero(new)
+    sizes = np.diff(np.append(begins, len(code)))
+    gaps = np.where(new, 0, np.diff(at, prepend=at[0]))
+    longest = np.maximum.reduceat(gaps, begins)
+    as_long = np.add.reduceat(gaps >= np.repeat(longest / 4, sizes), begins)
+    which = np.flatnonzero((longest >= SILENT_MS * MILLI) & (as_long <= RARE))
+    return list(zip(begins[which].tolist(), (begins + sizes)[which].tolist(), strict=True))
 
 
 @finder(exchanges=OF_SILENCES, connections=EVERY_ROW)
@@ -344,7 +359,10 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     A broker that refused them, or closed their connection, is a reason of its own. So a capture has to show that, from
     BACKOFF_MS before they ask, or from their beginning on.
     """
-    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+    asked = _asking(ev.get(tables, "exchanges"))
+    if not asked:
+        return []
+    connections = ev.get(tables, "connections")
     hosts, ended = _hosts(connections), _ends(connections)
     filtered = without_bare_packets(connections, ev.get(tables, "capture_quality"))
     blind = set(ev.names(connections["client_id"].filter(arrow_array(filtered))))
@@ -352,7 +370,7 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     begun_before = set(ev.names(connections["client_id"].filter(arrow_array(met))))
     since = earliest(times(connections, "started_at"))
     stretches: dict[str, list[Asking]] = {}
-    for one in _asking(exchanges):
+    for one in asked:
         lost = ended.get(hosts.get(one.client, ""), np.empty(0, np.int64))
         held_up = ((lost >= one.begin - BACKOFF_MS * MILLI) & (lost <= one.end)).any()
         early = since is not None and one.begin - BACKOFF_MS * MILLI < since and one.client in begun_before
