@@ -237,8 +237,10 @@ class Coder:
         if column is None or pa.types.is_null(column.type):
             return np.full(table.num_rows, -1, np.int64)
         local, values = encoded(column)
-        lasting = np.array([*(-1 if text is None else self.code(str(text)) for text in values), -1], np.int64)
-        return lasting[local]
+        lasting = list(map(self.codes.get, values))
+        if None in lasting:
+            lasting = [-1 if text is None else self.code(str(text)) for text in values]
+        return np.array([*lasting, -1], np.int64)[local]
 
     def _taken_over(self, column: Any, rows: int) -> Int64s:
         if column is None:

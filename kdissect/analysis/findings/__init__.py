@@ -199,11 +199,11 @@ def find_in_spans(
         (tables,) = spans
         return find_in_cluster(tables, cluster, only_cluster, thresholds)
 
-    def find(tables: Tables, by: Sequence[Finder]) -> FoundInCluster:
-        return find_in_cluster(tables, cluster, only_cluster, thresholds, by)
+    def find_by(finders: Sequence[Finder], tables: Tables) -> FoundInCluster:
+        return find_in_cluster(tables, cluster, only_cluster, thresholds, finders)
 
-    made = list(map(partial(find, by=BY_SPAN), spans))  # each is let go of before the next one is made
-    return join_spans(made, count, find(all_at_once, AT_ONCE))
+    made = list(map(partial(find_by, BY_SPAN), spans))  # each is let go of before the next one is made
+    return join_spans(made, count, find_by(AT_ONCE, all_at_once))
 
 
 def join_spans(spans: Sequence[FoundInCluster], count: int, at_once: FoundInCluster) -> FoundInCluster:

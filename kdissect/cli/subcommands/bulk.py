@@ -12,12 +12,13 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from kdissect.cli.options import comma_list, engine_options
 from kdissect.cli.printing import terminal, words
@@ -45,6 +46,8 @@ UNCHECKED = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_ch
 within the number of rows, and only what is not null."""
 NOISE = ("WARNING: Using incubator modules", "Setting default log level to", "To adjust logging level use")
 """Beginnings of lines that Spark's JVM writes whatever the logging is set to."""
+BESIDE_APPEND = frozenset({"captures", "output", "master", "tables", "form", "append", "quiet", "logged", "conf"})
+"""Parameters of the command that go with --append."""
 UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Environment variable that `spark-submit` sets for the programs that it starts."""
 
@@ -75,6 +78,18 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
     help="Leave what was decoded in DIR/_kdissect, so that the next run decodes only what is new. Not given: "
     "yes, but not of more than 64 MB with up to four cores, which are read again in less time.",
 )
+@click.option(
+    "--append",
+    is_flag=True,
+    help="Append rows of files that came into the directory CAPTURE since the last such run, and change nothing else. "
+    "Without the tables and columns that need all captures at once.",
+)
+@click.option(
+    "--quiet",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="With --append: a file is complete, too, once nobody wrote to it for so long.",
+)
 @click.option("--strict", is_flag=True, help="Stop at a file that cannot be read to its end.")
 @click.option("--log", "logged", is_flag=True, help="Say a line for each capture set: what was read, and what was not.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
@@ -89,6 +104,8 @@ def spark(
     partitions: int | None,
     transport: str,
     keep: bool | None,
+    append: bool,
+    quiet: float | None,
     strict: bool,
     logged: bool,
     conf: tuple[str, ...],
@@ -97,7 +114,8 @@ def spark(
     """Read any number of captures with Spark and write every table as a directory of Parquet files.
 
     Rotated files are one capture: connections that cross them stay whole. Tables are those of kdissect CAPTURE -o DIR/.
-    Run again over captures that have grown, it decodes what is new and makes the tables of all that it knows.
+    Run again over captures that have grown, it decodes what is new and makes the tables of all that it knows. With
+    --append it reads what came into a directory, and appends its rows.
     Needs the extra kdissect[spark] and Java 17 or newer.
     """
     if not captures:
@@ -106,17 +124,24 @@ def spark(
     from kdissect.spark.job import prepare
     from kdissect.spark.keep.store import Store
     from kdissect.spark.source.remote_captures import split_local
-    from kdissect.spark.workers import name_scratch_folders, reason
     from kdissect.spark.writing.destination import KEPT, check_format, partitioned, shared, target
     from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.saving import write
+    from kdissect.spark.writing.streamed_tables import CHECKPOINT
 
     if logged:
         log = logging.getLogger("kdissect.spark")
         log.addHandler(Lines())
         log.setLevel(logging.INFO)
-    columns = partitioned(tables, [] if partition_by in (None, ["none"]) else partition_by)
     confs = [_setting(text) for text in conf]
+    if append:
+        _check_append(captures)
+        _needs()
+        _append(captures[0], output, tables, form, quiet, master, confs)
+        return
+    if quiet is not None:
+        raise UsageError("--quiet goes with --append")
+    columns = partitioned(tables, [] if partition_by in (None, ["none"]) else partition_by)
     _needs()
     named = partial(prepare, list(captures), tables, transport=transport, strict=strict, **settings)
     begun = time.monotonic()
@@ -127,16 +152,13 @@ def spark(
         job = (
             None if split_local(captures)[1] else named()
         )  # what is wrong with local files is said before Spark starts
-        hushed = Hushed(NOISE)
         plain = form == "parquet" and not (partitions or keep or Path(output, KEPT).exists())
         light = job is not None and _light(job, master, plain)
-        session = _session(master, confs, hushed, light)
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        try:
+        with _started(output, master, confs, light) as session:
             check_format(session, form)
             files = HadoopFiles(session)
+            if files.exists(target(output, CHECKPOINT)):
+                raise UsageError(f"{output}: runs with --append have made its tables. Name another directory.")
             elsewhere = files.local(output) is None
             if elsewhere:
                 files.try_out(output)
@@ -154,22 +176,102 @@ def spark(
                     cut = None if partition_by is None else columns
                     rows = write(made, output, form=form, by=cut, on_start=stage, lease=mine)
                 size = sum(made.bytes)
-        except (PySparkException, Py4JError) as error:
-            told = reason(error)
-            if told.endswith(os.strerror(errno.ENOSPC)) and output not in told:  # of rows that Spark keeps
-                told = f"{told} ({', '.join(name_scratch_folders(session))})"
-            raise JobFailed(f"Spark: {told}") from None
-        finally:
-            hushed.over()  # Python's workers complain when Spark leaves them
-            session.stop()
-    taken = time.monotonic() - begun
+    _print_rows(rows)
+    read = words.number_of(len(made.bytes), "file")
+    told = f"{words.number_of(len(rows), 'table')} from {read}, {words.size(size)}"
+    terminal.say(f"{output}: {told}, in {time.monotonic() - begun:.1f} s")
+
+
+def _check_append(captures: tuple[str, ...]) -> None:
+    """Raise UsageError for what does not go with --append."""
+    if len(captures) != 1:
+        raise UsageError("--append takes one directory that captures are put into")
+    context = click.get_current_context()
+    for option in context.command.params:
+        name = option.name or ""
+        if name not in BESIDE_APPEND and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(f"{option.opts[0]} does not go with --append")
+
+
+def _append(
+    directory: str,
+    output: str,
+    tables: list[str] | None,
+    form: str,
+    quiet: float | None,
+    master: str | None,
+    confs: list[tuple[str, str]],
+) -> None:
+    """Append the rows of the files in a directory that are new and complete to the tables below `output`."""
+    from kdissect.engine.resumption import STREAMED
+    from kdissect.spark.file_system import HadoopFiles
+    from kdissect.spark.writing.destination import check_format, shared, target
+    from kdissect.spark.writing.lease import leased
+    from kdissect.spark.writing.streamed_tables import CHECKPOINT, follow
+
+    begun = time.monotonic()
+    here = ":/" not in output
+    if here:
+        _writable(output)
+    named = list(STREAMED) if tables is None else tables
+    rows = dict.fromkeys(named, 0)
+
+    def count(found: Mapping[str, Mapping[str, int]]) -> None:
+        for counts in found.values():
+            for name in rows:
+                rows[name] += counts.get(name, 0)
+
+    with (
+        leased(None, output) if here else contextlib.nullcontext(),
+        _started(output, master, confs, silent=True) as session,
+    ):
+        check_format(session, form)
+        files = HadoopFiles(session)
+        there = [name for name in named if files.exists(target(output, name))]
+        if there and not files.exists(target(output, CHECKPOINT)):
+            raise UsageError(f"{output}: runs without --append have made its tables. Name another directory.")
+        shared(session, output)
+        with contextlib.nullcontext() if here else leased(files, output):
+            query = follow(session, directory, output, named, form=form, quiet=quiet, on_batch=count)
+            query.trigger(availableNow=True).start().awaitTermination()
+    _print_rows(rows)
+    terminal.say(f"{output}: appended to {words.number_of(len(rows), 'table')} in {time.monotonic() - begun:.1f} s")
+
+
+@contextlib.contextmanager
+def _started(
+    output: str, master: str | None, confs: list[tuple[str, str]], light: bool = False, silent: bool = False
+) -> Iterator[SparkSession]:
+    """Around what a session does (`_session`), which ends with it. `silent`: Spark's processes say nothing. Workers of a
+    streaming query would tell of each step, and end with tracebacks. Raises JobFailed where Spark fails."""
+    from kdissect.spark.workers import name_scratch_folders, reason
+
+    hushed = Hushed(NOISE)
+    session = _session(master, confs, hushed, light)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if silent:
+        hushed.over()
+    try:
+        yield session
+    except (PySparkException, Py4JError) as error:
+        told = reason(error)
+        if told.endswith(os.strerror(errno.ENOSPC)) and output not in told:  # of rows that Spark keeps
+            told = f"{told} ({', '.join(name_scratch_folders(session))})"
+        raise JobFailed(f"Spark: {told}") from None
+    finally:
+        hushed.over()  # Python's workers complain when Spark leaves them
+        session.stop()
+
+
+def _print_rows(rows: Mapping[str, int]) -> None:
+    """How many rows each table got, on standard output."""
     out = terminal.console()
     counts = [(name, words.count(count)) for name, count in rows.items()]
     for line in grid([Header("table"), Header("rows", right=True)], counts, terminal.width()):
         out.print(line)
     sys.stdout.flush()
-    read = words.number_of(len(made.bytes), "file")
-    terminal.say(f"{output}: {words.number_of(len(rows), 'table')} from {read}, {words.size(size)}, in {taken:.1f} s")
 
 
 class Lines(logging.Handler):

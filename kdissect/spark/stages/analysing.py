@@ -240,7 +240,7 @@ def _fed(
     tables = dict(none)
     messages: dict[tuple[int, int], pa.Table] = {}
     for name, pieces in parts.items():
-        whole = join_pieces([builder.resolve(name, piece) for piece in pieces])
+        whole = builder.resolve(name, join_pieces(pieces))
         if name in SCHEMAS:
             tables[name] = order(name, whole)
         else:

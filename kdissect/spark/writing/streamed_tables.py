@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,8 @@ QUERY = "sql.streaming.queryId"
 """Spark's name for the id of the query that a batch belongs to; it stays through restarts."""
 BATCH = "kdissect-batch"
 log = logging.getLogger("kdissect.spark")
+Rows = Mapping[str, Mapping[str, int]]
+"""Capture set -> table -> number of rows."""
 
 
 def follow(
@@ -49,6 +51,7 @@ def follow(
     quiet: float | None = None,
     most: int = MOST,
     forget: float | None = FORGET,
+    on_batch: Callable[[Rows], None] | None = None,
 ) -> DataStreamWriter:
     """A query that writes several tables below `output`, ready to be started; it needs no option of yours:
 
@@ -56,7 +59,8 @@ def follow(
 
     `tables`, `quiet`, `most` and `forget` as for `stream`; `form` is parquet, delta or iceberg. Each table has
     `capture`, `broker`, `at`, `date` and its ids as numbers. Where the query stands is in `output`/_checkpoint. Each
-    batch logs a line for each capture set (`kdissect.spark`, INFO). Raises UsageError.
+    batch logs a line for each capture set (`kdissect.spark`, INFO), and gives its numbers of rows by capture set and
+    table to `on_batch`. Raises UsageError.
     """
     if form not in FORMS:
         raise UsageError(f"a stream is written as {', '.join(FORMS)}, not {form!r}")
@@ -68,13 +72,15 @@ def follow(
     cells = cells_of(spark, directory, wanted, quiet=quiet, most=most, forget=forget, placed=True)
 
     def write(frame: DataFrame, number: int) -> None:
-        written(frame, number, wanted, output, form)
+        rows = write_batch(frame, number, wanted, output, form)
+        if on_batch is not None:
+            on_batch(rows)
 
     return cells.writeStream.option("checkpointLocation", target(output, CHECKPOINT)).foreachBatch(write)
 
 
-def written(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], output: str, form: str) -> None:
-    """Write one batch of cells, unless it was written before."""
+def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], output: str, form: str) -> Rows:
+    """Write one batch of cells, unless it was written before. How many rows it has."""
     from pyspark import StorageLevel
 
     session = cells.sparkSession
@@ -95,6 +101,7 @@ def written(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], 
     for capture, counts in sorted(told.items()):
         rows = ", ".join(f"{counts[name]} {name}" for name in tables if counts.get(name))
         log.info("%s: batch %d: %s", capture, number, rows)
+    return told
 
 
 def _parquet(session: SparkSession, frame: DataFrame, output: str, name: str, query: str, number: int) -> None:
