@@ -123,8 +123,8 @@ def quantiles(
 
 def waits(fetches: Any, by: str = "client_id", top: int = 12) -> Chart:
     """The time of fetches by what it went into, a bar for each value of a column. Its parts are the long poll that the
-    client asked for, throttling, waiting behind its own earlier requests, the broker (`excess_ms`), the transfer of the
-    response, and what cannot be known.
+    client asked for, throttling, waiting behind its own earlier requests, the broker (`excess_ms`) and the transfer of
+    the response. The last part is what cannot be known.
 
     The `top` groups with the most time are drawn. Raises UsageError when there is no such column.
     """

@@ -26,11 +26,11 @@ FIGURES = ("own_p50_ms", "own_p99_ms")
 
 def with_changes(grouped: pa.Table, a: Mapping[str, pa.Table], b: Mapping[str, pa.Table],
                  columns: Sequence[str]) -> pa.Table:  # fmt: skip
-    """`grouped` (a row a group of `columns`) with further columns. counted_a and counted_b count exchanges with a
-    duration of their own, waits_a and waits_b those that waited as asked, and no more. own_p50_ms and own_p99_ms are of
-    either side, change_own_ms is of the medians. part is the one of PARTS whose mean grew most; null where none did.
-    p_value is of Mann and Whitney's rank test, two sides. Null where a group is by topic, which exchanges share, and
-    where nothing is known."""
+    """`grouped` (a row a group of `columns`) with further columns. The counts are counted_a and counted_b (exchanges
+    with a duration of their own), waits_a and waits_b (waited as asked, and no more). The durations are own_p50_ms and
+    own_p99_ms of either side, and change_own_ms (of the medians). The last ones are part (of PARTS whose mean grew
+    most; null where none did) and p_value (Mann and Whitney's rank test, two sides). Null where a group is by topic,
+    which exchanges share, and where nothing is known."""
     sides = [_durations(tables) for tables in (a, b)]
     found: dict[tuple[object, ...], dict[str, object]] = {}
     if all(name in a["exchanges"].column_names for name in columns):

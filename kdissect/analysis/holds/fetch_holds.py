@@ -5,14 +5,14 @@ A fetch may wait on purpose: until min_bytes are there, at most max_wait_ms. The
 hold of an answered fetch:
 
 - error: the response's top-level error is set (then nothing was waited for);
-- throttled: the request came inside the throttle window that the connection's previous response announced. (Since
-  KIP-219 a broker answers at once and mutes the channel, so the next request waits.) Or this response was throttled
+- throttled: the request came inside the throttle window that the connection's previous response announced. Since
+  KIP-219 a broker answers at once and mutes the channel, so the next request waits. Or this response was throttled
   itself: emptied before the wait was over, or, by brokers before 2.0, delayed by its throttle time;
 - error: a partition's error (a broker answers as soon as it meets one);
 - immediate: there was nothing to wait for. This is so with max_wait_ms or min_bytes 0 (KRaft's own fetches say
-  min_bytes 0 and wait all the same), without partitions, and with a preferred replica or a diverging epoch to answer
-  with. It is so with data known to be there when asked, or with an answer that has enough of it within PROMPT_MS, which
-  is what reading the log takes (to KRaft's own fetches any answer);
+  min_bytes 0 and wait all the same). It is so without partitions, with a preferred replica or a diverging epoch to
+  answer with, or with data known to be there when asked. It is also so with an answer that has enough data within
+  PROMPT_MS, which is what reading the log takes (to KRaft's own fetches any answer);
 - data: records came back before the time was over, min_bytes of them or what max_bytes let through; to KRaft's own
   fetches also a new high watermark;
 - timeout: about max_wait_ms went by;

@@ -104,7 +104,7 @@ def with_slots(fetches: pa.Table, fetch_sessions: pa.Table, slots: int) -> pa.Ta
     Reads session_key, request_last_at and is_follower of fetches; of fetch_sessions broker, session_key, client_ids,
     opened_at, closed_at, end_reason, max_partitions, requests and full_request_bytes_avoided. Columns: broker,
     client_id, sessions (asked for, again ones included), evicted, refused (requests for a session that got none),
-    full_fetches and request_bytes_more. full_fetches counts full ones that were incremental in truth, and
+    full_fetches and request_bytes_more. Of these, full_fetches counts those that were incremental in truth, and
     request_bytes_more is what naming their partitions costs.
     """
     brokers: dict[str | None, list[int]] = {}

@@ -30,9 +30,9 @@ def brokers(fetches: pa.Table, fetch_sessions: pa.Table) -> pa.Table:
     """One row per broker with fetches that may have a session, those with most sessions first.
 
     Columns: broker; sessions (rows of `fetch_sessions`), created (whose creation was captured), left_censored,
-    peak_live; closed, replaced, empty, evicted, open (how they ended). peak_live is a lower bound: sessions that no
-    client used during the capture are not seen. Then refused (requests for one that got none), lost (answers that a
-    session is not known), epoch_errors, topic_id_errors; requests, churn (partitions added and forgotten),
+    peak_live; closed, replaced, empty, evicted, open (how they ended). The column peak_live is a lower bound: sessions
+    that no client used during the capture are not seen. Then refused (requests for one that got none), lost (answers
+    that a session is not known), epoch_errors, topic_id_errors; requests, churn (partitions added and forgotten),
     request_bytes, full_request_bytes_avoided.
 
     Reads of fetches: broker, session_outcome; of fetch_sessions everything but the lists.
