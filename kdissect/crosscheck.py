@@ -1,8 +1,8 @@
 """A second opinion: tshark, run through pyshark, on the same capture.
 
 Compared are requests (frame, API key, version, correlation id, size) and pairs of requests and responses (both frames).
-Where the two differ, the reason is named where it is known: the versions that tshark's dissector ends at, and what it
-takes for malformed though it is not (each checked against brokers' own request logs).
+Where the two differ, the reason is named if it is known. Known are the versions that tshark's dissector ends at, and
+messages that it takes for malformed though they are not (each checked against brokers' own request logs).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Crosscheck:
-    """What came out. `beyond`: pairs by (API key, version) that tshark has no layout for."""
+    """The result of a comparison. `beyond`: pairs by (API key, version) that tshark has no layout for."""
 
     tshark: str
     requests: int = 0
@@ -193,8 +193,8 @@ def _read_with_tshark(path: Path, ports: Sequence[int]) -> tuple[list[Seen], set
 def each_packet(path: Path, ports: Collection[int], look: Callable[[Any], None]) -> str:
     """Call look with each packet that pyshark has of the Kafka messages of a capture; why tshark failed, if it did.
 
-    tshark is waited for before pyshark cleans up: pyshark kills what still runs, and to look whether it runs takes the
-    exit code away from the event loop, which then says 255 of a tshark that ended well.
+    tshark is waited for before pyshark cleans up. pyshark kills what still runs, and to look whether it runs takes the
+    exit code away from the event loop. The loop then says 255 of a tshark that ended well.
     """
     import pyshark
     from pyshark.capture.capture import TSharkCrashException as Crash

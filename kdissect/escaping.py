@@ -27,7 +27,7 @@ FORMULA = "=+-@\t\r"
 
 
 class _Escapes(dict[int, str]):
-    """What stands for each character, found when it is first asked for."""
+    """The text that stands for each character, found when it is first asked for."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)

@@ -35,7 +35,7 @@ def install_command(extra: str) -> str:
 
     It installs into the environment that runs, also where that is not activated. A copy that came from a file or a
     folder is named by its place. If the metadata names no place, or nothing is there any more, the command names the
-    packages of the extra and not kdissect: an index may have no package of this name, or somebody else's.
+    packages of the extra and not kdissect. An index may have no package of this name, or somebody else's.
     """
     image = os.environ.get(IMAGE_EXTRAS)
     if image is not None:
@@ -84,7 +84,7 @@ def _uv() -> str:
 
 
 def _requirements(lines: list[str], extra: str) -> Iterator[str]:
-    """What an extra needs, of a distribution's metadata; of extras that it names, what these need."""
+    """The requirements of an extra in a distribution's metadata; of extras that it names, theirs."""
     for line in lines:
         found = CONDITIONAL.fullmatch(line)
         if found is None or found["extra"] != extra:

@@ -1,9 +1,9 @@
 """Charts for notebooks: tables of kdissect in, Altair charts out.
 
-Every function takes tables of the contract (Arrow, pandas, polars, whatever has the Arrow PyCapsule interface), from a
-capture just read, from Parquet, or collected from Spark, and returns an Altair chart that can be changed further. What
-they draw is worked out by `kdissect.analysis`; times are UTC, durations milliseconds. Rows go into the chart itself, so
-that a saved notebook needs no other file.
+Every function takes tables of the contract (Arrow, pandas, polars, anything with the Arrow PyCapsule interface), and
+returns an Altair chart that can be changed further. Tables may come from a capture just read, from Parquet, or from
+Spark, collected. The figures are worked out by `kdissect.analysis`; times are UTC, durations milliseconds. Rows go into
+the chart itself, so that a saved notebook needs no other file.
 """
 
 from __future__ import annotations
@@ -122,9 +122,9 @@ def quantiles(
 
 
 def waits(fetches: Any, by: str = "client_id", top: int = 12) -> Chart:
-    """What the time of fetches went into, a bar for each value of a column: the long poll that the client asked for,
-    throttling, waiting behind its own earlier requests, the broker (`excess_ms`), the transfer of the response, and
-    what cannot be known.
+    """The time of fetches by what it went into, a bar for each value of a column. Its parts are the long poll that the
+    client asked for, throttling, waiting behind its own earlier requests, the broker (`excess_ms`) and the transfer of
+    the response. The last part is what cannot be known.
 
     The `top` groups with the most time are drawn. Raises UsageError when there is no such column.
     """
@@ -241,8 +241,8 @@ def slots(fetch_sessions: Any, every: float | None = None, cache: int | None = N
 
 
 def epochs(fetches: Any, session_key: str) -> Chart:
-    """The fetches of one session by time and epoch: a straight climb is a session as it should be, a point off the
-    line is a repeat or a gap, and the colour says what the broker made of it.
+    """The fetches of one session by time and epoch. A straight climb is a session as it should be, and a point off the
+    line is a repeat or a gap. The colour says what the broker made of it.
 
     Of more than MOST_ROWS fetches those that went on are thinned out. Raises UsageError when no fetch names it.
     """

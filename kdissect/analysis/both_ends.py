@@ -1,15 +1,17 @@
 """Captures that saw the same connections: which of their rows stay, what each way took, and how the clocks stand.
 
-A request is the same where its sequence number, correlation id, API and size are; two connections are where they share
-such requests and have the same 4-tuple, the same initial sequence numbers (RFC 9293, section 3.4.1: 64 bits that
-nothing repeats), or, for what was met in its middle behind NAT, at least LEAST such requests. Of the sights of an
-exchange the one nearest the client is kept, for there it lasts longest, unless only another has all of it.
+A request is the same where its sequence number, correlation id, API and size are. Two connections are the same where
+they share such requests and have the same 4-tuple or the same initial sequence numbers (RFC 9293, section 3.4.1: 64
+bits that nothing repeats). Connections that were met in their middle behind NAT have to share at least LEAST such
+requests. Of the sights of an exchange the one nearest the client is kept, for there it lasts longest, unless only
+another has all of it.
 
-With θ for what one clock shows more than the other, a message seen u later by the second, and one the other way d later
-by the first: u = there + θ, d = back - θ. So u + d, free of clocks, is what both ways took together. θ is a straight
-line. Its slope is that of the way whose least times, stretch by stretch, lie nearest to one (a way that changed is
-crooked); its height is where the exchanges with the smallest sums of both ways have them take the same. A constant
-difference between the ways cannot be told from an offset: half the smallest sum is the uncertainty.
+Let θ be what the second clock shows more than the first one. The second capture sees a message u later, and the first
+one sees a message of the other way d later: u = there + θ, d = back - θ. So u + d, free of clocks, is what both ways
+took together. θ is a straight line. Its slope is that of the way whose least times, stretch by stretch, lie nearest to
+a line (a way that changed is crooked). Its height is where both ways take the same in the exchanges whose sums of both
+ways are smallest. A constant difference between the ways cannot be told from an offset: half the smallest sum is the
+uncertainty.
 """
 
 from __future__ import annotations
@@ -126,7 +128,7 @@ class Crossings(NamedTuple):
 
     @property
     def both_ways(self) -> Int64s:
-        """What both ways took together, free of clocks."""
+        """The time of both ways together, ns: how the clocks differ cancels out."""
         took: Int64s = np.clip(self.outward + self.back, 0, None)
         return took
 
@@ -223,7 +225,7 @@ class Measured(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """What captures have in common, but for what takes clocks."""
+    """Exchanges and connections that several captures saw, and times that need no clocks."""
 
     held: Held
     others: Others
@@ -247,8 +249,8 @@ class Matched(NamedTuple):
 
 
 def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> Sights | None:
-    """What rows of several captures have in common; None where that is nothing. `cluster_of`: gives a hash of each
-    connection's ClusterId, 0 where it is not known; called where that matters."""
+    """The exchanges and connections that several captures saw; None where there are none. `cluster_of`: gives a hash of
+    each connection's ClusterId, 0 where it is not known; called where that matters."""
     keys, rows = request_keys(seen)
     conn = seen.conn[rows]
     places = mixed(*connections.endpoints.T)[conn]
@@ -265,7 +267,7 @@ def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> S
 
 
 def request_keys(seen: Seen) -> tuple[Ids, Int64s]:
-    """What tells requests that were captured, a hash each, the same in every capture; and their rows."""
+    """A hash of each request that was captured, the same in every capture; and the rows of these requests."""
     named = np.flatnonzero((seen.end >= 0) & ~seen.orphan)
     return mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size, seen.client)[named], named
 
@@ -275,8 +277,8 @@ def meetings(
 ) -> tuple[Int64s, Int64s, npt.NDArray[np.intp]]:
     """Two connections of different places that share requests, and how many, a row for each two.
 
-    By request: its key, a hash of its connection's 4-tuple, the rank of its place, the connection's id and whatever it
-    is known by.
+    By request: its key, a hash of its connection's 4-tuple, the rank of its place, the connection's id, and the number
+    that the result knows it by.
     """
     met = []
     for one in (keys, mixed(keys.view(np.int64), endpoints.view(np.int64))):  # behind NAT addresses differ
@@ -289,8 +291,8 @@ def meetings(
 
 
 def _find_groups(seen: Seen, component: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Exchanges of which there are several sights: their rows, a number for each exchange, and how long its answer took
-    there, -1 unknown."""
+    """Exchanges that have several sights: their rows, a number for each exchange, and how long its answer took there,
+    -1 unknown."""
     rows = np.flatnonzero(component[seen.conn] >= 0)
     group = _groups(seen, rows, component)
     rows, group = rows[group >= 0], group[group >= 0]
@@ -315,9 +317,9 @@ def _add_answers(seen: Seen, connections: Ends, rows: Int64s, group: Int64s, bet
 def match(
     seen: Seen, connections: Ends, component: Int64s, answered: Answered | None = None
 ) -> tuple[Matched, Int64s, Int64s] | None:
-    """What rows of connections that are the same one have in common, but for `Matched.others`, and of those that were
-    measured the rows of the near and of the far sight; None where no connection is. `component`: as `link` gives it.
-    `answered`: of connections of which these are not all rows. `endpoints` and `isn` of connections are not read."""
+    """The exchanges of connections that are the same one, without `Matched.others`; then the rows of the near and of
+    the far sight of each measured exchange. None where no connection is the same. `component`: as `link` gives it.
+    `answered`: of connections that have further rows elsewhere. `endpoints` and `isn` of connections are not read."""
     members = np.unique(seen.conn[component[seen.conn] >= 0])
     if not len(members):
         return None
@@ -355,7 +357,7 @@ def match(
 
 
 def _crossings(seen: Seen, connections: Ends, near: Int64s, far: Int64s) -> Crossings:
-    """What was measured between these rows."""
+    """The crossings between these rows of `seen`."""
     of, to = seen.conn[near], seen.conn[far]
     back = seen.answered[near] - seen.answered[far]
     return Crossings(
@@ -384,7 +386,7 @@ def _names(connections: Ends) -> npt.NDArray[np.object_]:
 
 
 def find_others(connections: Ends, component: Int64s) -> Others:
-    """Which connections are the same one, at two places. `component`: as `link` gives it."""
+    """Pairs of connections that are the same one, at two places. `component`: as `link` gives it."""
     members = np.flatnonzero(component >= 0)
     members = members[np.argsort(component[members], kind="stable")]
     _, group, sizes = np.unique(component[members], return_inverse=True, return_counts=True)
@@ -508,7 +510,7 @@ def _nearness(conn: Int64s, answered: Answered, connections: Ends) -> Int64s:
 
 
 def _first_of(group: Int64s, keys: tuple[Int64s | Flags, ...]) -> Int64s:
-    """Of each group the place of its first row by these keys, the last of which counts most; groups in order."""
+    """Of each group the place of its first row by these keys; groups in order. The last key counts most."""
     order = np.lexsort((*keys, group))
     first: Int64s = order[np.unique(group[order], return_index=True)[1]]
     return first
@@ -562,9 +564,8 @@ def upward(crossings: Crossings, clocks: Sequence[Clock]) -> Int64s:
 
 
 def _line(at: Int64s, outward: Int64s, back: Int64s) -> tuple[float, float]:
-    """What the second clock shows more than the first: at the first instant, ns, and how that changes, ns a second.
-    Messages from the first capture were seen `outward` later by the second, those the other way `back` later by the
-    first."""
+    """The second clock less the first one: at the first instant, ns, and how that changes, ns a second. Messages from
+    the first capture were seen `outward` later by the second, those the other way `back` later by the first."""
     seconds = (at - at.min()) / 1e9
     slopes = [_slope(seconds, outward.astype(np.float64)), _slope(seconds, -back.astype(np.float64), least=False)]
     slope = min(slopes, key=lambda one: one[1])[0]

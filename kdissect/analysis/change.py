@@ -1,5 +1,5 @@
-"""Whether durations changed between two captures: the time that nobody had asked to wait for, by what part of it grew,
-with counts and a rank test; waits that were asked for are counted apart."""
+"""Whether durations changed between two captures, with counts and a rank test. It compares the time that no client had
+asked to wait for, and names the part of it that grew. Waits that were asked for are counted apart."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ FIGURES = ("own_p50_ms", "own_p99_ms")
 
 def with_changes(grouped: pa.Table, a: Mapping[str, pa.Table], b: Mapping[str, pa.Table],
                  columns: Sequence[str]) -> pa.Table:  # fmt: skip
-    """`grouped` (a row a group of `columns`) with: counted_a, counted_b (exchanges with a duration of their own),
-    waits_a, waits_b (waited as asked, and no more), own_p50_ms and own_p99_ms of either side, change_own_ms (of the
-    medians), part (of PARTS whose mean grew most; null where none did), p_value (Mann and Whitney's rank test, two
-    sides). Null where a group is by topic, which exchanges share, and where nothing is known."""
+    """`grouped` (a row a group of `columns`) with further columns. The counts are counted_a and counted_b (exchanges
+    with a duration of their own), waits_a and waits_b (waited as asked, and no more). The durations are own_p50_ms and
+    own_p99_ms of either side, and change_own_ms (of the medians). The last ones are part (of PARTS whose mean grew
+    most; null where none did) and p_value (Mann and Whitney's rank test, two sides). Null where a group is by topic,
+    which exchanges share, and where nothing is known."""
     sides = [_durations(tables) for tables in (a, b)]
     found: dict[tuple[object, ...], dict[str, object]] = {}
     if all(name in a["exchanges"].column_names for name in columns):
@@ -59,7 +60,7 @@ def with_changes(grouped: pa.Table, a: Mapping[str, pa.Table], b: Mapping[str, p
 
 def _durations(tables: Mapping[str, pa.Table]) -> tuple[Float64s, Float64s, Float64s, Float64s]:
     """Of each exchange: its own duration, and the broker's, queue's and transfer's part of it; NaN where it waited as
-    asked, or nobody knows."""
+    asked, or where that is unknown."""
     exchanges, fetches = tables["exchanges"], tables.get("fetches")
     hold = one(exchanges, "hold")
     waiting = np.zeros(exchanges.num_rows, np.bool_)

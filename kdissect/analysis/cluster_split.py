@@ -39,8 +39,8 @@ def split_by_cluster(tables: Mapping[str, pa.Table]) -> list[Part]:
 
 
 def split_known_clusters(tables: Mapping[str, pa.Table]) -> list[Part]:
-    """`split_by_cluster` of whole tables. Where a single cluster is known, rows without one are part of it: what no
-    message joins to it (a port that refused, a connection that ended early) belongs to the same story."""
+    """`split_by_cluster` of whole tables. Where a single cluster is known, rows without one are part of it. A port that
+    refused, or a connection that ended early, belongs to the same story though no message joins it to the cluster."""
     parts = split_by_cluster(tables)
     clusters = known_clusters(cluster for cluster, _ in parts)
     return [(clusters[0], dict(tables))] if len(clusters) == 1 else parts
@@ -66,7 +66,8 @@ def rows_of_cluster(tables: Mapping[str, pa.Table], cluster: str | None) -> dict
 
 
 def each_cluster(tables: Mapping[str, pa.Table], work: Callable[[Mapping[str, pa.Table]], pa.Table]) -> pa.Table:
-    """What `work` makes of the tables of each cluster, one behind the other, with the column `cluster` filled in."""
+    """The table that `work` makes of each cluster's tables, one behind the other, with the column `cluster` filled
+    in."""
     made = [with_cluster(work(part), cluster) for cluster, part in split_known_clusters(tables)]
     return made[0] if len(made) == 1 else unified(pa.concat_tables(made, promote_options="permissive"))
 
@@ -138,7 +139,7 @@ class ConnectionClusters:
         self._codes = codes[first]
 
     def of(self, cluster: str | None, connections: Int64s) -> npt.NDArray[np.bool_]:
-        """Which of these connections (ids as int64) are of the cluster."""
+        """Whether each of these connections (ids as int64) is of the cluster; bool."""
         at = np.minimum(np.searchsorted(self._connections, connections), max(len(self._connections) - 1, 0))
         known = self._connections[at] == connections if len(self._connections) else np.zeros(len(at), np.bool_)
         codes = np.where(known, self._codes[at] if len(self._codes) else -1, -1)

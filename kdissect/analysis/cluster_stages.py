@@ -1,7 +1,7 @@
 """The analysis of several clusters at once: a `Stage` for each, so that nothing of one meets anything of another.
 
-Sessions, holds, commits and throttle windows are keyed by broker, topic or group within their stage, which has rows of
-one cluster alone; rows without a cluster have a stage of their own. The tables that the analysis adds get their
+Sessions, holds, commits and throttle windows are keyed by broker, topic or group within their stage. A stage has rows
+of one cluster alone, and rows without a cluster have a stage of their own. The tables that the analysis adds get their
 `cluster` here, and the keys of sessions begin with it.
 """
 
@@ -76,8 +76,8 @@ class Stages:
         return sum(stage.waiting for stage in self._stages.values())
 
     def learn_clusters(self) -> None:
-        """Declares that rows are given once, perhaps before their cluster is known, as a live view does: the first
-        cluster that becomes known takes over what rows without one left behind."""
+        """Declares that rows are given once, perhaps before their cluster is known, as in a live view. The first
+        cluster that becomes known takes over the state of rows without one."""
         self._learns = True
 
     def findings_end(self) -> None:
@@ -224,7 +224,7 @@ class Stages:
         return self._stages[cluster]
 
     def _of(self, cluster: str | None, tables: Tables) -> dict[str, pa.Table]:
-        """What the stage of a cluster gave, with the cluster in tables that the analysis makes, and in keys."""
+        """The tables of a cluster's stage, with the cluster in those that the analysis makes, and in keys."""
         out = dict(tables)
         for name, table in tables.items():
             if isinstance(table, Codes) or not table.num_rows:

@@ -1,8 +1,9 @@
-"""What was seen of a partition's log when a group committed: `high_watermark` and `lag` of `offset_commits`.
+"""How far a partition's log reached when a group committed: `high_watermark` and `lag` of `offset_commits`.
 
-A commit goes to the group's coordinator and says nothing of the log; the high watermark is that of the last Fetch
-answer of the partition, whoever asked and whichever broker gave it, whose first byte came before the commit's, in the
-same capture. None seen: null. The lag is what the group would read again, or has not read yet, if it began there.
+A commit goes to the group's coordinator and says nothing of the log. The high watermark is that of the partition's last
+Fetch answer whose first byte came before the commit's, in the same capture. Any client may have asked for it, and any
+broker may have given it. None seen: null. The lag is what the group would read again, or has not read yet, if it began
+there.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class CommitTracker:
         return done
 
     def _learn(self, exchanges: pa.Table) -> None:
-        """Which capture a connection is of."""
+        """Notes which capture each connection belongs to."""
         connection = keys_of(exchanges)[0]
         code = self._captures.column(exchanges, "capture")
         found, first = np.unique(connection, return_index=True)

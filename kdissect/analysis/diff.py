@@ -34,11 +34,11 @@ def diff(a: Tables, b: Tables, by: Sequence[str] = ("api",)) -> dict[str, pa.Tab
 
 
 def slower(a: Tables, b: Tables, by: Sequence[str] = ("api",)) -> pa.Table:
-    """What got slower: figures of `latency` side by side, and of the time that nobody had asked to wait for.
+    """Figures of `latency` of both captures side by side, and of the time that no client had asked to wait for.
 
     `by`: as in `latency`. Columns: those grouped by; for each of COMPARED `<name>_a` and `<name>_b`; change_p50_ms and
-    change_p99_ms (b - a, null where either is missing), ratio_p50; then those of `kdissect.analysis.change`: own
-    durations, idle long polls apart, and how sure a change is. Rows whose own durations grew surely come first, the
+    change_p99_ms (b - a, null where either is missing), ratio_p50. The columns of `kdissect.analysis.change` follow:
+    own durations, idle long polls apart, and how sure a change is. Rows whose own durations grew surely come first, the
     largest growth of the median first.
     """
     columns = [DIMENSIONS[name] for name in dict.fromkeys(by) if name in DIMENSIONS]
@@ -59,7 +59,7 @@ def slower(a: Tables, b: Tables, by: Sequence[str] = ("api",)) -> pa.Table:
 
 
 def versions(a: Tables, b: Tables) -> pa.Table:
-    """Which clients use other API versions: client_id, api, versions_a, versions_b (lists); only where they differ."""
+    """Clients that use other API versions: client_id, api, versions_a, versions_b (lists); only where they differ."""
     sides = []
     for tables in (a, b):
         groups = group(tables["exchanges"], ["client_id", "api", "api_version"])
@@ -117,9 +117,9 @@ def _side_by_side(a: pa.Table, b: pa.Table, keys: Sequence[str], columns: Sequen
 def match(a: pa.Table, b: pa.Table) -> tuple[Int64s, Int64s]:
     """Rows of two `exchanges` tables that are the same exchange, captured twice: (rows of a, rows of b).
 
-    By addresses, API, version and correlation id, within equal ones by their order; where the captures have different
-    numbers of equal ones (correlation ids that repeat, with losses) none is matched. Addresses have to be the same at
-    both places: behind address translation nothing matches.
+    Exchanges are matched by addresses, API, version and correlation id, within equal ones by their order. Where the
+    captures have different numbers of equal ones (correlation ids that repeat, with losses) none is matched. Addresses
+    have to be the same at both places: behind address translation nothing matches.
     """
     both = pa.concat_tables([table.select(list(MATCHED_BY)) for table in (a, b)], promote_options="permissive")
     code = group(both, MATCHED_BY).code
@@ -140,13 +140,14 @@ def match(a: pa.Table, b: pa.Table) -> tuple[Int64s, Int64s]:
 def network(a: pa.Table, b: pa.Table) -> pa.Table:
     """Network time between two places where the same traffic was captured, per client and broker.
 
-    For each exchange seen at both: the place with the longer way round is nearer to the client; the difference of
-    `broker_ms` (whose clock starts when the request is complete and stops when the response begins) is the round trip
-    between the two places, of `latency_ms` also what transfer took longer. No clocks are compared, only durations.
+    For an exchange that both saw, the place with the longer way round is nearer to the client. `broker_ms` begins when
+    the request is complete and ends when the response begins, so its difference is the round trip between the two
+    places. The difference of `latency_ms` has also what transfer took longer. No clocks are compared, only durations.
 
     Columns: client_ip, client_id, broker, exchanges (matched), nearer_to_client ("a" or "b", by most of them),
-    round_trip_p50_ms, round_trip_p99_ms, round_trip_max_ms, latency_p50_ms (difference), clock_offset_ms (median of b's
-    request times less a's, less half the round trip towards the broker: an estimate of how b's clock runs against a's).
+    round_trip_p50_ms, round_trip_p99_ms, round_trip_max_ms, latency_p50_ms (difference), clock_offset_ms. The last one
+    is the median of b's request times less a's, less half the round trip towards the broker: an estimate of how b's
+    clock runs against a's.
     """
     left, right = match(a, b)
     first, second = a.take(pa.array(left)), b.take(pa.array(right))

@@ -1,4 +1,4 @@
-"""What an exchange was about, in a few words: topic-partition@offset and records, a group's event, an offset asked for;
+"""A few words for what an exchange was about: topic-partition@offset and records, a group's event, an offset asked for;
 and whose time it took."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HOLDS = {
 
 
 def gists(tables: Mapping[str, pa.Table]) -> dict[str, str]:
-    """By exchange id, what it was about; exchanges of which no table tells have none."""
+    """By exchange id, what it was about; an exchange that no table has rows for has none."""
     parts: dict[str, list[str]] = defaultdict(list)
     records: dict[tuple[str, str | None, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in tables["record_batches"].to_pylist():

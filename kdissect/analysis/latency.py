@@ -47,17 +47,17 @@ def latency(
 ) -> pa.Table:
     """Counts, quantiles and rates of exchanges, one row per group (and bucket of time).
 
-    `exchanges`: rows of that table. `by`: any of DIMENSIONS; with "topic" an exchange counts once for each topic that
-    it is about, as `fetch_partitions`, `record_batches` and, of fetches that name none, `session_partitions` tell
-    (`topic_traffic.topics_of`; null for exchanges without). `every`: length of time buckets in seconds, by when
-    the request began; column `at` is the bucket's begin, buckets without exchanges have no row. `fetches`: gives
-    `excess_ms`.
+    `exchanges`: rows of that table. `by`: any of DIMENSIONS. With "topic" an exchange counts once for each topic that
+    it is about (`topic_traffic.topics_of`; null for exchanges without). Topics come from `fetch_partitions`,
+    `record_batches` and, for fetches that name none, `session_partitions`. `every`: length of time buckets in seconds,
+    by when the request began; column `at` is the bucket's begin, buckets without exchanges have no row. `fetches`:
+    gives `excess_ms`.
 
     Columns: those grouped by, `at`, exchanges, answered, errors, p50_ms, p90_ms, p99_ms, p999_ms, max_ms, mean_ms (of
     latency_ms), broker_p50_ms, broker_p99_ms, excess_count, excess_p50_ms, excess_p99_ms, excess_max_ms, throttled_ms
-    (sum), request_bytes, response_bytes, per_second (exchanges, over the bucket or the whole time that was seen).
-    Quantiles are exact, by linear interpolation; null where nothing is known. Raises UsageError for an unknown
-    dimension.
+    (sum), request_bytes, response_bytes, per_second. The last one counts exchanges over the bucket or the whole time
+    that was seen. Quantiles are exact, by linear interpolation; null where nothing is known. Raises UsageError for an
+    unknown dimension.
     """
     columns = checked(by, every)
     table = exchanges

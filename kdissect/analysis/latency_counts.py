@@ -1,7 +1,7 @@
 """Latencies of more exchanges than memory holds: `kdissect.analysis.latency` block by block, quantiles from counts.
 
-What is a sum, a count or a largest value is exact. Quantiles are those of a histogram whose edges are RATIO apart, so
-that they are right to half a percent.
+Sums, counts and largest values are exact. Quantiles are those of a histogram whose edges are RATIO apart, so that they
+are right to half a percent.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class LatencyCounts:
             self._count(code[there] * len(DURATIONS) + n, values[n][there])
 
     def _added(self, exchanges: pa.Table, values: npt.NDArray[np.float64]) -> list[Float64s | Int64s]:
-        """What each exchange adds to SUMS."""
+        """The values that each exchange adds to SUMS."""
         return [
             np.ones(exchanges.num_rows), (~np.isnan(values[0])).astype(np.int64),
             (ints(exchanges, "error_code", 0) != 0).astype(np.int64), (~np.isnan(values[2])).astype(np.int64),

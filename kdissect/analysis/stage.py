@@ -6,7 +6,7 @@
     done = stage.finish()
 
 `feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `produces`, `offset_commits`,
-`fetch_sessions` and `session_partitions`, as far as they were fed and the analysis takes part in them; rows of an
+`fetch_sessions` and `session_partitions`, as far as they were fed and the analysis takes part in them. Rows of an
 exchange come back once nothing earlier can come any more. Share sessions come from `finish`. Findings, time budgets,
 deliveries, traced records and transactions need everything (`kdissect.analysis.cluster_stages.Stages.whole`). Brokers
 and topics of the rows are resolved already.
@@ -54,8 +54,8 @@ Messages = Mapping[tuple[int, int], pa.Table]
 
 
 class Stage:
-    """What the tables asked for need of the analysis. `asked`: table -> columns that will be read (None: all).
-    `waiting`: rows that may wait for the watermark before some are worked on all the same. `topics`: findings are
+    """The parts of the analysis that the tables asked for need. `asked`: table -> columns that will be read (None:
+    all). `waiting`: rows that may wait for the watermark before some are worked on all the same. `topics`: findings are
     looked for in rows of these alone, where any are named."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Stage:
 
     @property
     def hidden(self) -> bool:
-        """Fetches, produces and their partitions are read for why exchanges were held back, and by nobody else: their
+        """True if fetches, produces and their partitions are read only for why exchanges were held back. Then their
         rows may be `Codes` (`kdissect.tables.coded_rows`)."""
         others = (self.shares, self.commits, *self._summing, self.budgets, self.finds)
         return self.holds_exchanges and not any(others) and self.asked.keys() == {"exchanges"}
@@ -153,7 +153,7 @@ class Stage:
 
     @property
     def fed(self) -> frozenset[str]:
-        """Those of `tables` that `feed` works on; findings read further ones."""
+        """The tables that `feed` works on; findings read further ones."""
         others = {readers.FINDINGS.name} | (set() if self.delivers else {readers.DELIVERIES.name})
         return frozenset(name for reader in self._readers if reader.name not in others for name in reader.tables)
 
@@ -189,9 +189,8 @@ class Stage:
         return [reader for needed, reader in parts if needed]
 
     def awaits_rows(self, partitions: pa.Table) -> bool:
-        """Whether anything may be told of how long followers were waited for: of the requests to produce that these
-        partitions are of, or of others that wait for them. Else no rows of `produces` need be made: exchanges with
-        ACKS_KEY tell all there is."""
+        """Whether replication time may become known for the Produce requests of these partitions, or for others that
+        wait for them. Else no rows of `produces` need be made: exchanges with ACKS_KEY have all that is known."""
         from kdissect.analysis.holds.replication import replicated
 
         return replicated(partitions) or (self._replicas is not None and self._replicas.waiting > 0)
@@ -381,7 +380,7 @@ class Stage:
 
 
 class _Held:
-    """The exchanges of a block, until the holds of all its Fetches and Produces are told."""
+    """The exchanges of a block, until the holds of all its Fetches and Produces are known."""
 
     def __init__(
         self, table: pa.Table, keys: tuple[Int64s, Int64s], codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
@@ -420,8 +419,8 @@ class _Held:
         self, where: int, keys: tuple[Int64s, Int64s], holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
         at: int,
     ) -> tuple[int, int]:  # fmt: skip
-        """Take over what is told of rows by these keys, which stand in the order of exchanges, from the `at`-th on: how
-        many were found, and where the next block's are."""
+        """Take over the holds of rows by these keys, which stand in the order of exchanges, from the `at`-th on.
+        Returns how many were found, and where the next block's begin."""
         from kdissect.analysis.holds.hold_kernels import take_over
 
         rows = self.waiting[where]
@@ -435,7 +434,7 @@ class _Held:
     def look_up(
         self, where: int, keys: tuple[Int64s, Int64s], holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]
     ) -> None:
-        """The same of keys in any order."""
+        """Takes over holds as `settle` does, by keys in any order."""
         from kdissect.analysis.exchange_keys import locate
 
         rows = self.waiting[where]

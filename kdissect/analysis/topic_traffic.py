@@ -4,8 +4,8 @@ Rules.
 1. A Produce request writes the partitions of its batches.
 2. A Fetch is about the partitions that it or its answer names. One that names none (an incremental fetch whose answer
    is empty, KIP-227) is about all that its session holds then (`session_partitions`).
-3. Lag is that of the fetch position, high watermark - fetch offset; partitions of which an answer says nothing change
-   nothing about it.
+3. Lag is that of the fetch position, high watermark - fetch offset. An answer changes it for the listed partitions
+   only.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Rules.
 
-- A capture is recognised by its content. Files that a directory (with the folders in it, hidden ones left alone) or a
-  glob brings in and that are no captures are left out, with a problem row each. A file named by itself that is none is
-  an error.
+- A capture is recognised by its content. A directory (with the folders in it, hidden ones left alone) or a glob may
+  bring in files that are no captures. They are left out, with a problem row each. A file named by itself that is no
+  capture is an error.
 - A rotated set is one capture: files of one folder whose names are the same but for what rotation puts there. That is
   a number behind the extension (`tcpdump -C`: `a.pcap`, `a.pcap1`), or a date and time before it (`-G` with strftime:
   `a-20260131-2359.pcap`, ISO forms, seconds since the epoch; `dumpcap -b`: `a_00001_20260131235900.pcapng`). Plain

@@ -2,12 +2,12 @@
 
     work = Continued("broker.pcap", {"exchanges": columns}, settings, state)  # state None: it begins
     for name, batch in work.rows_of(files): ...                               # rows, resolved, as exchanges complete
-    state = work.state()                                                      # bytes; whoever has them goes on
+    state = work.state()                                                      # bytes, to go on with later
 
 The rows are those of one run over all files. The unfinished part at the end of a file (frames, requests that wait,
-segments ahead of a hole, IP fragments) is carried in the state, with its bytes, so that earlier files need not be there
-any more. Rows that a run makes only when the capture has ended (requests that were never answered on connections that
-stay open, tables of whole connections) do not come. TLS is left alone.
+segments ahead of a hole, IP fragments) is carried in the state, with its bytes. So earlier files need not be there any
+more. Rows that a run makes only when the capture has ended (requests that were never answered on connections that stay
+open, tables of whole connections) do not come. TLS is left alone.
 """
 
 from __future__ import annotations

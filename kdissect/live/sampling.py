@@ -2,8 +2,8 @@
 
 Rules.
 
-- A connection is kept or left out by a hash of its two endpoints, the same on every host and in every run: a share of
-  them, independent of their content.
+- A connection is kept or left out by a hash of its two endpoints, the same on every host and in every run. So a share
+  of connections is kept, independent of their content.
 - A connection that was left out stays so until its endpoints open a new one (SYN): half a conversation would look like
   loss.
 - Of a connection that is given up in its middle, exchanges that were open are not counted. The frame that was cut short

@@ -53,7 +53,7 @@ class StandIns:
         return cls(secrets.token_bytes(SECRET_BYTES))
 
     def __call__(self, name: bytes) -> bytes:
-        """As many bytes that stand for the name; the name itself where it identifies nobody."""
+        """As many bytes that stand for the name; the name itself where it identifies no one."""
         if name in self.stay or keeps(name):
             return name
         self.used.add(name)

@@ -57,7 +57,7 @@ def is_open_config(name: str) -> bool:
 
 
 def is_harmless_value(name: str, value: str) -> bool:
-    """Whether a value of the configuration `name` identifies nobody. The configuration may be shown, and the value is a
+    """Whether a value of the configuration `name` identifies no one. The configuration may be shown, and the value is a
     boolean or a number as its type asks for, or one of the words that Kafka's validator of it accepts."""
     found = _of(name)
     if found is None or not is_open_config(name):

@@ -27,9 +27,10 @@ Indentation (two spaces a level) is nesting. A field is
 * tag N: a tagged field (KIP-482): last in its struct, absent means its default.
 * was Name: what older releases called the field.
 * inflexible: keeps its int16 length in flexible versions too.
-* public, name, free: what may be said of a text or of bytes to others (`redact`): one of a few words that Kafka or its
-  clients define; what somebody called a thing of theirs; anything. Every string and bytes field says one, or `secret`.
-* secret: a credential, shown as its length only. `secret by Field`: unless that field, beside this one, names a
+* public, name, free: what may be said of a text or of bytes to others (`redact`). `public` is one of a few words that
+  Kafka or its clients define, `name` is what somebody called a thing of theirs, and `free` is anything. Every string
+  and bytes field says one, or `secret`.
+* secret: a credential, shown as its length only. `secret by Field`: unless that field, next to this one, names a
   configuration that Kafka defines, and not as a password.
 * holds Message: bytes with another message in them, behind its version as an int16; `holds request`: a whole request,
   `holds response`: the answer to that.

@@ -1,4 +1,4 @@
-"""What the captures of a job have in common, as `kdissect.engine.sights` finds it on one machine.
+"""Finds connections that several captures of a job saw, as `kdissect.engine.sights` does on one machine.
 
 Captures are matched in the steps of `kdissect.spark.stages.matching.matching_steps`, out of the index rows that
 decoding needs, too. So a file is read by the task that indexes it, wherever it is, and no task has all files of a set.
@@ -48,7 +48,7 @@ class Shuffle(Protocol):
     """Rows of INDEX on their way between tasks."""
 
     def through(self, work: Work, frames: Sequence[Any], kinds: Sequence[int]) -> Any:
-        """What `work` makes of the rows of these kinds, in order, those of a bucket in one task."""
+        """The rows that `work` makes of rows of these kinds, in order, those of a bucket in one task."""
 
     def rows(self, frame: Any, kind: int) -> list[Row]:
         """The rows of a kind, for the driver."""
@@ -58,7 +58,7 @@ class Shuffle(Protocol):
 
 
 class Common(NamedTuple):
-    """What captures have in common."""
+    """Connections and exchanges that several captures saw, and how their clocks stand."""
 
     frames: Sequence[Any]
     """Frames with SIGHTS, and FLOWS, among their rows, for the buckets of connections."""
@@ -69,7 +69,7 @@ class Common(NamedTuple):
 def match_captures(
     plan: Plan, looks: Sequence[Any], index_of: Callable[[set[int]], Any], shuffle: Shuffle
 ) -> Common | None:
-    """What the captures of a job have in common; None for nothing. `looks`: frames with those of all files. `index_of`:
+    """Match the captures of a job; None where no two saw the same. `looks`: frames with those of all files. `index_of`:
     index rows of some captures."""
     if plan.interfaces:
         plan = replace(plan, views=_views(looks, shuffle))
@@ -121,7 +121,7 @@ def _views(looks: Sequence[Any], shuffle: Shuffle) -> list[tuple[int, int]]:
 
 
 def _learn_brokers(plan: Plan, index: Any, shuffle: Shuffle) -> Brokers:
-    """What messages tell of brokers and their ClusterIds."""
+    """Brokers and their ClusterIds, as messages name them."""
     told = replace(plan, tables={"exchanges": ["cluster"]}, giant=1 << 62, placed=False)
     found = Brokers()
     learned = shuffle.through(partial(_learn, plan=told), [index], [RowKind.PACKETS, RowKind.KEYS])
@@ -202,7 +202,7 @@ class BySpark:
 
 
 class Matching:
-    """What the captures of a job have in common, by Spark. `plan`: `with_looks`; `index_of`: index rows of files.
+    """Matches the captures of a job, by Spark. `plan`: `with_looks`; `index_of`: index rows of files.
 
     Where earlier jobs have left the looks of captures, `known`: by capture, the first of its files that has none there,
     and how many of its packets have; and `looks`: LOOKS rows of the others.

@@ -41,8 +41,8 @@ do not fit into a core's cache."""
 
 
 class Dataset(Mapping[str, "DataFrame"]):
-    """Tables by name. The first one that is asked for reads and decodes the captures, once for all of them; what was
-    decoded stays on the executors' disks until `unpersist`, or the session, ends."""
+    """Tables by name. The first one that is asked for reads and decodes the captures, once for all of them. Decoded
+    rows stay on the executors' disks until `unpersist`, or until the session ends."""
 
     def __init__(self, spark: SparkSession, plan: Plan, strict: bool) -> None:
         self.spark = spark
@@ -159,7 +159,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     @cached_property
     def _matching(self) -> Matching:
-        """What the captures have in common."""
+        """Matches the connections that several captures saw."""
         return Matching(with_looks(self.plan), self._index)
 
     @cached_property
@@ -203,12 +203,12 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     @property
     def names(self) -> Names:
-        """What resolves rows."""
+        """The names that rows are resolved with."""
         return self._outcome.names
 
     @property
     def notes(self) -> Notes:
-        """What partitions told the driver, `_file` and OWNERS among it."""
+        """The rows that partitions sent to the driver, `_file` and OWNERS among them."""
         return self._told
 
     @cached_property
@@ -221,7 +221,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     @cached_property
     def _spans(self) -> list[DataFrame]:
-        """The same of each span of time."""
+        """Staged rows of the analysis, a frame for each span of time."""
         from pyspark import StorageLevel
         from pyspark.sql.functions import broadcast
 
@@ -254,7 +254,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         return rows.repartition(len(self.plan.labels), "origin").sortWithinPartitions("table")
 
     def _filled(self, columns: Sequence[str]) -> DataFrame:
-        """Staged rows of `exchanges` with these columns, of which some are found out by the analysis."""
+        """Staged rows of `exchanges` with these columns; the analysis fills in some of them."""
         fill = partial(analysing.filled, columns=list(columns), plan=self.plan, names=self.names)
         return self._exchanges.mapInArrow(fill, spark_schema(STAGED))
 
@@ -379,7 +379,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         return self.spark.createDataFrame(table, spark_schema(schema))
 
     def collect_small(self, name: str) -> pa.Table:
-        """What `small` gives, on the driver."""
+        """The table that `small` has as a frame, on the driver."""
         table = self._outcome.tables[name]
         return table.select(self.plan.tables[name])
 
@@ -428,7 +428,7 @@ def _plain(
 
 
 def _written_out(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
-    """A column of this type; where one value of a dictionary is all that it has, as many rows of it as go out at once:
+    """A column of this type. If one value of a dictionary is all that it has, as many rows of it as go out at once:
     they stay in a core's cache, and every lot has the same."""
     if pa.types.is_dictionary(column.type) and column.num_chunks == 1 and not column.null_count:
         known = column.chunk(0).dictionary

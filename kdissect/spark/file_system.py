@@ -77,8 +77,8 @@ class HadoopFiles:
         return [str(status.getPath().getName()) for status in files.listStatus(made)]
 
     def list_files(self, path: str, deep: bool) -> list[Listed]:
-        """The file of this name, or what is in a folder, with `deep` what is in folders below it too; hidden ones left
-        out; none for a path that is not there. The time is linear in files.
+        """The file of this name, or the files and folders in a folder, with `deep` those in folders below it too.
+        Hidden ones are left out; none for a path that is not there. The time is linear in files.
         """
         made, files = self._of(path)
         if not files.exists(made):

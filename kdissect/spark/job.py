@@ -70,10 +70,10 @@ def dissect(
     from names to columns. `start`, `end`, `keylog`, `hosts`, `verify`: as in `kdissect.open`, but for names that a
     capture carries, which are not read; `reveal`: keys, values and headers of `records` too. `transport`: "ranges"
     reads payloads again where they are needed, "payload" shuffles them. `partitions` of the decoding stage (None: by
-    size and cores). `strict`: a file that
-    cannot be read to its end is an error, not a problem row. `keep`: a directory, in whatever file system Spark writes
-    to, where what is decoded stays, so that a later call with the same directory decodes only what is new. It is of one
-    job at a time; tables made before by another call with it are not to be read any more.
+    size and cores). `strict`: a file that cannot be read to its end is an error, not a problem row. `keep`: a
+    directory, in any file system that Spark writes to, where decoded rows stay. A later call with the same directory
+    decodes only what is new. It is of one job at a time; tables made before by another call with it are not to be read
+    any more.
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
     """
@@ -95,7 +95,7 @@ def dissect(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to read and to make, checked, before there is a session."""
+    """The captures to read and the tables to make, checked, before there is a session."""
 
     sources: list[Source]
     columns: dict[str, list[str]]
@@ -135,7 +135,8 @@ class Job:
         return self.by_one_task(_cores(spark) if local and self._bytes > FEW_BYTES else None)
 
     def by_one_task(self, cores: int | None) -> bool:
-        """The same for a session that runs so many tasks at a time on this machine; None: on others."""
+        """Whether one task does the job sooner in a session that runs so many tasks at a time on this machine; None: on
+        others."""
         if any(source.remote for source in self.sources):
             return False
         files = sum(len(source.files) for source in self.sources)
@@ -147,7 +148,7 @@ class Job:
         return cores is not None and cores <= ALONE_CORES and self._bytes <= ALONE_BYTES and not summed
 
     def keeps(self, spark: SparkSession, partitions: int | None) -> bool:
-        """Whether what is decoded is to be kept where nobody says: to take it up takes longer than to read again what
+        """Whether decoded rows are kept if the caller does not say. Taking them up takes longer than reading again what
         one task reads, but for a little."""
         return partitions is not None or not self.fits_one_task(spark) or self._bytes <= FEW_BYTES
 
@@ -202,7 +203,7 @@ def prepare(
 def _open_captures(paths: Named | Sequence[Named], strict: bool) -> tuple[list[CaptureSet], list[tuple[str, str]]]:
     """Capture sets, and files that were named by themselves, among others, and cannot be read as captures: (name, why).
 
-    Where `strict`, and where nothing else was named, these are errors; so is whatever is not there.
+    Where `strict`, and where nothing else was named, these are errors; so is a path that is not there.
     """
     try:
         return open_captures(paths), []

@@ -131,7 +131,7 @@ def find_sole_captures(brokers: Iterable[tuple[str, str | None, str]]) -> dict[S
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What tells rows their capture and broker: small, and sent to every task."""
+    """The capture and the broker of each connection, for its rows: small, and sent to every task."""
 
     ids: npt.NDArray[np.uint64]
     """Connections, in order."""
@@ -304,7 +304,7 @@ def _first(lists: pa.ChunkedArray) -> pa.Array:
 
 
 def _padded(lists: pa.Array, counts: pa.Array) -> pa.Array:
-    """Lists none of which is empty."""
+    """The lists, with a text in those that are empty."""
     return pc.if_else(pc.greater(counts, 0), lists, pa.scalar([""], lists.type))
 
 

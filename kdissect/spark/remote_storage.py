@@ -120,7 +120,7 @@ def open_storage(storage: Storage) -> tuple[FileSystem, str]:
 
 
 def _split(path: str) -> tuple[str, str, str]:
-    """What all paths of a file system begin with, which ends in a slash; its scheme; its authority, "" for none."""
+    """The beginning of all paths of a file system, which ends in a slash; its scheme; its authority, "" for none."""
     found = _ROOT.match(path)
     assert found is not None
     return f"{found[0]}/", found[1].lower(), found[2] or ""

@@ -1,8 +1,8 @@
 """The analysis of brokers that have very many rows, one span of time after the other, each by tasks of its own.
 
-What a task of a later span needs of earlier ones is the state of the broker's analysis (`analysing.STATE`): watermarks,
+A task of a later span needs only the state of the broker's analysis (`analysing.STATE`) from earlier ones: watermarks,
 sessions, rows that wait. It comes with the span's rows, before them. Tasks of several brokers run at the same time,
-those of one broker do not; but each is short, and what a lost one had done is done again for its span alone.
+those of one broker do not. But each is short, and the work of a lost one is done again for its span alone.
 
 States are materialised before the next span is planned, so Spark's plan of a span has none of the spans before it
 inside. They go from executor to executor: some 100 MB for each broker whose rows wait. The driver takes 2 MB of memory
@@ -47,8 +47,8 @@ def in_spans(
     ending: Sequence[Ends],
     analysed: Callable[[DataFrame, Ends | None], DataFrame],
 ) -> list[DataFrame]:
-    """What `analysed` makes of the rows of each span, and of the state before it, up to its end: None in the last one.
-    `rows` have their broker's place, by which states come to them."""
+    """The frames that `analysed` makes of the rows of each span, and of the state before it, up to its end: None in the
+    last one. `rows` have their broker's place, by which states come to them."""
     level = _state_level(rows.sparkSession)
     parts: list[DataFrame] = []
     states: DataFrame | None = None

@@ -115,8 +115,8 @@ def views(
 
 
 def _list_tables(spark: SparkSession, tables: str | os.PathLike[str] | Mapping[str, DataFrame] | None) -> list[str]:
-    """Tables that may be there, in the declaration's order: those of a mapping, or of a folder that it can list
-    (Spark writes a traceback for a folder that is not there); else all."""
+    """Tables that may be there, in the declaration's order: those of a mapping, or of a folder that it can list; else
+    all. It lists the folder because Spark writes a traceback for one that is not there."""
     if tables is None or (not isinstance(tables, Mapping) and getattr(spark, "_jvm", None) is None):
         return list(TABLES)
     names = set(tables) if isinstance(tables, Mapping) else set(HadoopFiles(spark).names(os.fspath(tables)))

@@ -36,7 +36,7 @@ class WholeDataset(Dataset):
     """A job by one task; spread over all, as any other, where a capture cannot be read to its end like this."""
 
     def __init__(self, spark: SparkSession, plan: Plan, strict: bool, cores: int) -> None:
-        """`cores`: of this machine, which nobody else wants while the task runs, and for all of which there are rows;
+        """`cores`: of this machine, which no other work wants while the task runs, and which all have rows to work on;
         0: not known, or too few rows."""
         super().__init__(spark, replace(plan, whole=True), strict)
         self._cores = cores
@@ -80,7 +80,8 @@ class WholeDataset(Dataset):
         return super().__getitem__(name)
 
     def _noted(self, kind: str, default: Any) -> Any:
-        """What the task has told of a kind; the default where it told nothing, or tasks for each file did the work."""
+        """The value of this kind that the task has noted; the default where it noted none, or where tasks for each file
+        did the work."""
         return next((pickle.loads(data) for name, data in self._told if name == kind), default)
 
     def _full(self, name: str) -> frozenset[str]:
@@ -101,7 +102,7 @@ class WholeDataset(Dataset):
 
     @cached_property
     def _found(self) -> tuple[Outcome, int]:
-        """What the task has told, and which reading counts."""
+        """The outcome that the task has noted, and which reading counts."""
         found: tuple[Outcome, int] = self._noted(OUTCOME, None)
         return found
 

@@ -1,4 +1,4 @@
-"""What Spark's Python workers need: they serve one task after the other."""
+"""Prepares Spark's Python workers, which serve one task after the other, and reads their errors."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def without_current_folder() -> None:
 
 
 def settled(stage: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches of a stage. A worker collects garbage after every task, which takes half a second where modules and
-    kernels are hundreds of thousands of objects: after a stage's first task these are left out of it for good."""
+    """The batches of a stage. A worker collects garbage after every task. That takes half a second where modules and
+    kernels are hundreds of thousands of objects, so after a stage's first task these are left out of it for good."""
     yield from batches
     if stage not in _SETTLED:
         _SETTLED.add(stage)
@@ -49,7 +49,7 @@ def settled(stage: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
 
 
 def origin(plan: Plan) -> int:
-    """What the rows that this task decodes are known by (STAGED): the same where the task is run again."""
+    """The number that the rows of this task are known by (STAGED): the same where the task is run again."""
     from pyspark import TaskContext
 
     task = TaskContext.get()
@@ -63,8 +63,8 @@ def name_scratch_folders(spark: SparkSession) -> list[str]:
 
 
 def reason(error: Exception) -> str:
-    """What made a job fail, in one line: of an exception in a Python worker its own last line, else what Spark says
-    first, and what was at the bottom of that."""
+    """The reason why a job failed, in one line. For an exception in a Python worker it is its own last line, else the
+    first line of Spark's message and the first cause below it."""
     thrown = getattr(error, "java_exception", None)
     lines = [line.strip() for line in (str(error) if thrown is None else str(thrown)).splitlines()]
     for begin in (i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")):
@@ -77,7 +77,8 @@ def reason(error: Exception) -> str:
 
 
 def _find_first_cause(thrown: Any) -> str | None:
-    """What the exception says that led to another one of the JVM, in one line; None where there is none, or no text."""
+    """The first line of the message of the JVM's exception that led to this one; None where there is none, or no
+    text."""
     below = None if thrown is None else thrown.getCause()
     while below is not None:
         thrown, below = below, below.getCause()

@@ -9,12 +9,12 @@
     builder.finished("exchanges", [batches...])     # resolved, in order, plain: what `table()` returns
     builder.resolved("exchanges", batch)            # with what is known now, plain: what `batches()` yields
 
-Rows of a block are *unresolved*: brokers and topic ids may be named by a message that comes later, strings are
-dictionaries, and helper columns (`_time`, and whatever ordering, resolving or filtering needs) stand among them.
+Rows of a block are *unresolved*: brokers and topic ids may be named by a message that comes later. Strings are
+dictionaries, and helper columns stand among the others (`_time`, and more for ordering, resolving or filtering).
 Nothing shows unresolved rows to anybody.
 
-What a run learns (claims about brokers, names of topics, offers of APIs) is in `brokers`, `topics` and `offered`;
-parts of one work that ran apart `merge` theirs before resolving.
+Claims about brokers, names of topics and offers of APIs are in `brokers`, `topics` and `offered`. Parts of one work
+that ran apart `merge` theirs before resolving.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ PIECE = 1 << 16
 
 
 class Walked:
-    """A block's exchanges with everything that is told by bytes of their messages: rows can be made of it when these
-    are gone."""
+    """A block's exchanges with everything that is read from the bytes of their messages: rows can be made of it when
+    these are gone."""
 
     def __init__(self, whole: Completed, block: Block, recorded: list[tuple[str, pa.RecordBatch]]) -> None:
         self.whole = whole
@@ -143,8 +143,8 @@ class TableBuilder:
         return Block(completed, self.directory)
 
     def walked(self, completed: Completed) -> Walked:
-        """What another builder goes on with when the bytes of messages are gone, by `feed`. Of this one nothing but
-        `learn_sent` and `keep` is used then: another thread may feed at the same time."""
+        """A block for the `feed` of another builder, which does not need the bytes of messages any more. Of this
+        builder nothing but `learn_sent` and `keep` is used then: another thread may feed at the same time."""
         block = self.block(completed)
         if self.sights is not None:
             block = self.block(self.sights.of(completed, block.connections))
@@ -246,7 +246,8 @@ class TableBuilder:
         return columns + [column for column in dict.fromkeys(extra) if column not in columns]
 
     def sent(self) -> pa.Table | None:
-        """What the table `producers` is made of (`recording.producers_table`), not resolved; None for nothing."""
+        """The rows that the table `producers` is made of (`recording.producers_table`), not resolved; None for
+        nothing."""
         return self._recorder.sent()
 
     @property
@@ -302,8 +303,8 @@ class TableBuilder:
             self._recorder.narrow(self.columns)
 
     def narrow(self, tables: Mapping[str, Collection[str]]) -> None:
-        """From the next block on make only these columns (name -> columns) of tables that come block by block, and none
-        of those that are not named: nobody reads the others any more."""
+        """From the next block on make only these columns (name -> columns) of tables that come block by block, and no
+        other such tables. No caller reads the others any more."""
         kept = {}
         for name, columns in self.columns.items():
             if TABLES[name].made not in (By.BLOCK, By.RECORD_SETS):
@@ -335,7 +336,7 @@ class TableBuilder:
         return {name: self.finished(name, [table]) for name, table in self.at_the_end(problems, quality).items()}
 
     def at_the_end(self, problems: Iterable[Problems] = (), quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
-        """What `finish` gives, not resolved yet. To be called once."""
+        """The tables that `finish` returns, not resolved yet. To be called once."""
         made: dict[str, list[pa.Table]] = {}
         for name, table in self.pieces_at_the_end(problems, quality):
             made.setdefault(name, []).append(table)
@@ -410,7 +411,7 @@ class TableBuilder:
         columns: Sequence[str] | None = None,
         resolved: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """What `finished` gives, in batches of some rows that are made plain one after the other: plain rows take
+        """The table that `finished` returns, in batches that are made plain one after the other. Plain rows take
         several times the memory of those that they are made of. `resolved`: the parts are resolved already."""
         schema = self._schema(name, columns)
         table = self._ordered(name, parts, where, resolved)
@@ -505,7 +506,7 @@ class TableBuilder:
 
     def resolve(self, name: str, part: pa.RecordBatch | pa.Table, plain: bool = False) -> pa.Table:
         """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay. `plain`:
-        brokers are texts, for whoever puts them beside those of other tables."""
+        brokers are texts, for callers that put them next to those of other tables."""
         table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
         names, cluster = table.schema.names, None
         for column in _called(name):
@@ -539,8 +540,8 @@ class TableBuilder:
 
     @property
     def names_kept(self) -> bool:
-        """What `resolve` gave since `note_names` is what it would give now. It may have given several names, one after
-        the other: to be asked whenever messages were read, before more is given."""
+        """True if `resolve` would return now the names that it returned since `note_names`. It may have returned
+        several names, one after the other, so ask whenever messages were read, before more is resolved."""
         given = self.topics.given
         replicas = given is not None and given.replicas and self._passed_over and any(self.topics.known_replicas())
         return (

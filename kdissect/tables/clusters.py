@@ -1,4 +1,4 @@
-"""Which cluster a broker's address belongs to: ClusterIds, and what joins addresses to them.
+"""Finds the cluster that a broker's address belongs to, by ClusterIds and by messages that join addresses to them.
 
 Metadata (v2 and later) and DescribeCluster answer with the ClusterId of the broker that was asked. An address gets its
 cluster by the first step that applies:
@@ -6,11 +6,11 @@ cluster by the first step that applies:
 1. The one ClusterId that answers on connections to the address carry.
 2. Within the capture set: the cluster of an address whose messages list this one as a broker, or which this one's
    messages list (`Brokers.claims`), from address to address.
-3. The cluster of the topic ids that its messages name, in whatever capture set that cluster was seen. A topic id is
+3. The cluster of the topic ids that its messages name; any capture set may have shown that cluster. A topic id is
    unique in the world (KIP-516), but for the zero id and the id of `__cluster_metadata`.
 4. The one ClusterId that requests of KRaft nodes expect there (Vote, BrokerRegistration ...), where the answer has no
-   error: a controller refuses another cluster's (INCONSISTENT_CLUSTER_ID). That of a Fetch is not read: brokers answer
-   fetches of topics whatever it says.
+   error: a controller refuses another cluster's (INCONSISTENT_CLUSTER_ID). The ClusterId of a Fetch is not read,
+   as brokers answer fetches of topics with any.
 
 Where a step gives two ClusterIds, the address has none, and nothing goes on from it.
 """
@@ -76,7 +76,8 @@ def cluster_paths() -> dict[tuple[int, int], set[str]]:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Clusters:
-    """What messages of a run tell of clusters. Addresses are unresolved brokers: `capture<TAB>ip:port`."""
+    """ClusterIds and topic ids of addresses, from the messages of a run. Addresses are unresolved brokers:
+    `capture<TAB>ip:port`."""
 
     ids: dict[str, set[str]] = field(default_factory=dict)
     """Address -> ClusterIds that answers on its connections carry."""
@@ -242,7 +243,7 @@ def _distinct_pairs(places: Int64s, topic_ids: pa.Array) -> Iterator[tuple[int, 
 
 
 def _assign_clusters(mentioned: Mapping[str, set[str]], cluster_of: dict[str, str], doubtful: set[str]) -> list[str]:
-    """Give addresses the one cluster that is told of them. Returns those that are new."""
+    """Give each address its cluster, where `mentioned` has a single one for it. Returns the addresses that are new."""
     fresh = []
     for address, clusters in mentioned.items():
         if address in cluster_of or address in doubtful:

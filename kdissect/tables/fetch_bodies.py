@@ -1,8 +1,8 @@
 """Bodies of Fetch and of Produce read in one pass as far as `hold` asks: no columns in between.
 
-A `BodyReader` stands beside the decoder where only the analysis reads fetches, and sums of topics. It takes the
-fetches of consumers, within a session or without one, and produces, which are plain (no tags, few partitions named) and
-whose bodies were found to fit their layouts; the decoder writes out the others. Where fields lie follows from the
+A `BodyReader` stands next to the decoder where only the analysis, and sums of topics, read fetches. It takes produces
+and the fetches of consumers, within a session or without one. They have to be plain (no tags, few partitions named),
+and their bodies were found to fit their layouts. The decoder writes out the others. Where fields lie follows from the
 schema: a struct for each version (`fetch_plans`).
 
 Where record sets are asked for it takes only answers whose record sets need no further look: then these rows tell what
@@ -73,7 +73,7 @@ MOST_TEXT = 1 << 20
 
 @dataclass(slots=True, eq=False)
 class Bodies:
-    """What was read of a block's messages."""
+    """Rows that were read from a block's messages."""
 
     rows: FetchRows
     """In the order of exchanges, as far as bodies tell: `fetch_rows.complete_read` adds what exchanges tell."""
@@ -110,8 +110,8 @@ class BodyReader:
         self, fields: Mapping[Type, Collection[str] | None], library: Library, s: Bytes, begin: Int64s, end: Int64s,
         program: Int32s, status: Int8s,
     ) -> Int8s:  # fmt: skip
-        """Read what can be read of these bodies, requests and behind them as many responses, of which `status` says
-        whether they fit. Returns `status` with READ_ASIDE for bodies that need not be written out."""
+        """Read those of these bodies that can be read. They are requests and behind them as many responses; `status`
+        says whether they fit. Returns `status` with READ_ASIDE for bodies that need not be written out."""
         if any((paths := fields.get(kind)) is None or not known.issuperset(paths) for kind, known in READS.items()):
             return status
         if self._plans is None:
@@ -153,7 +153,7 @@ class BodyReader:
         return self._names[:count]
 
     def drain(self) -> Bodies | None:
-        """What was read since this was asked last."""
+        """The rows that were read since the last call, None for none."""
         bodies, self._bodies = self._bodies, None
         return bodies
 

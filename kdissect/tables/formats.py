@@ -3,9 +3,9 @@
 Writers take record batches one after the other, so that memory stays flat, and write to an open binary file; Parquet
 goes to a path, aside first and renamed when whole, so that nothing half-written is ever found under the name.
 
-JSON lines: one object a row, times as ISO 8601 in UTC with microseconds, durations as ISO 8601 in seconds (PT8.8S),
-null for unknown, binary as base64, floats that are no number as null. CSV: the same texts, nothing for null, lists and
-structs as JSON. Arrow and Parquet keep the types of the declaration.
+JSON lines: one object a row, times as ISO 8601 in UTC with microseconds, durations as ISO 8601 in seconds (PT8.8S).
+Unknown values and floats that are no number are null, binary is base64. CSV: the same texts, nothing for null, lists
+and structs as JSON. Arrow and Parquet keep the types of the declaration.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The `groups` table: what happens to consumer, share and streams groups, one row an event.
 
-An event is an exchange of a group API; an OffsetFetch for several groups (v8 and later) and a LeaveGroup of several
-members (v3 and later) give a row for each. Heartbeats of classic groups come every few seconds and say nothing
-unless they carry an error, so only those are events; the heartbeats of the newer protocols carry the group's whole
-life and are all events.
+An event is an exchange of a group API. An OffsetFetch for several groups (v8 and later) and a LeaveGroup of several
+members (v3 and later) give a row for each. Heartbeats of classic groups come every few seconds and say nothing unless
+they carry an error, so only those with an error are events. The heartbeats of the newer protocols carry the group's
+whole life and are all events.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from kdissect.tables.table_block import Block, Column, Rows, instant
 class Event(NamedTuple):
     """How the event of one API is read. Paths are of the request, those in `answer_*` of the response; "" none.
 
-    With `each`, the request holds a list of such name whose elements are the events (in versions that have it); its own
-    fields are read first, the request's where they are null. `match` is the element field that the response repeats.
+    With `each`, the request holds a list of such name whose elements are the events (in versions that have it). An
+    element's own fields are read first, the request's where they are null. `match` is the element field that the
+    response repeats.
     """
 
     key: int
@@ -231,7 +232,7 @@ class _Part:
         return pick(self.response.column(path, kind), self.block.body_of(self.event.key, 1)[self.row])
 
     def either(self, answer: str, request: str, kind: pa.DataType = TEXT) -> pa.Array:
-        """What the response says, else what the request says."""
+        """The value that the response has, else the one of the request."""
         return pc.coalesce(self.response_field(answer, kind), self.request_field(request, kind))
 
     def member(self) -> pa.Array:

@@ -132,7 +132,7 @@ def _pair_address(address: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _part(item: Any, *keys: str) -> Any:
-    """What lies at a path of an object, None where it has no such path."""
+    """The value at a path of an object, None where it has no such path."""
     for key in keys:
         item = item.get(key) if isinstance(item, dict) else None
     return item
@@ -158,7 +158,7 @@ def _addresses(endpoints: Any) -> Iterator[Any]:
 
 
 class HostNames:
-    """The names of a run's addresses, some of which may come while it reads."""
+    """The names of a run's addresses; some may come while it reads."""
 
     __slots__ = ("captured", "files", "given")
 

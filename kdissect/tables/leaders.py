@@ -1,11 +1,11 @@
 """Leaders of partitions, and of the metadata quorum, as messages tell them: the table `leaders`.
 
-A message names a leader with its epoch, which rises by each election (KIP-101), so the order of leaders is the order
-of epochs, whatever brokers lag behind: a change is told by the first message with an epoch above all before it.
-Metadata before v7 has no epochs: there each broker's answers are followed by themselves, and a change is told by the
-first broker that changes its mind. The leader of the quorum (KIP-595) is that of partition 0 of `__cluster_metadata`;
-the controller of a ZooKeeper cluster stands there too, by the controller epoch of its requests. What KRaft brokers name
-as controller in Metadata is any broker (KIP-590), and is not read.
+A message names a leader with its epoch, which rises by each election (KIP-101). So the order of leaders is the order of
+epochs, though brokers lag behind: the first message with an epoch above all before it shows a change. Metadata before
+v7 has no epochs: there each broker's answers are followed by themselves, and the first broker that changes its mind
+shows a change. The leader of the quorum (KIP-595) is that of partition 0 of `__cluster_metadata`; the controller of a
+ZooKeeper cluster stands there too, by the controller epoch of its requests. The controller that KRaft brokers name in
+Metadata is any broker (KIP-590), and is not read.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ MOST = 1 << 20
 
 
 class Source(NamedTuple):
-    """Where a message tells leaders: a list of topics ("/" between lists), a list of partitions in each, and the fields
-    of these; without `partitions` the elements of `path` are partitions themselves."""
+    """Where a message has leaders: a list of topics ("/" between lists), a list of partitions in each, and the fields
+    of these. Without `partitions` the elements of `path` are partitions themselves."""
 
     key: int
     side: int
@@ -109,7 +109,7 @@ Told = tuple[int, str, int]
 
 @dataclass(slots=True, eq=False, repr=False)
 class Leaders:
-    """What messages of a run told. It does not depend on the order in which they come."""
+    """Leaders that messages of a run name. They do not depend on the order in which messages come."""
 
     epochs: dict[Topic, dict[tuple[int, int], Told]] = field(default_factory=dict)
     """(epoch, leader) -> the first message that told it."""
@@ -224,9 +224,9 @@ class Leaders:
                     self._view(topic, broker, said, leader)
 
     def table(self, topics: Topics) -> pa.Table:
-        """The `leaders` table, in order of time. Partitions told by id and by name are one, where the name has one
-        id. What messages of one cluster tell is followed together, in whatever captures; where the cluster is not
-        known, what those of one capture tell."""
+        """The `leaders` table, in order of time. Partitions told by id and by name are one, where the name has one id.
+        Messages of one cluster are followed together, from all captures. Messages without a known cluster are followed
+        capture by capture."""
         ids = topics.ids_of_names()
         together: dict[tuple[str | None, str, str, int], list[Topic]] = {}
         for key in dict.fromkeys((*self.epochs, *self.views)):

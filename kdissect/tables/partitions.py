@@ -130,8 +130,8 @@ def fetch_partitions(block: Block) -> Rows:
 
 
 def matched(rows: Sequence[Int64s], keys: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """Partitions that are asked for, forgotten and given, by their rows of the block and their keys, put together:
-    the row of each, and its places in the three lists (-1: not there), in the order of the table."""
+    """Match partitions that are asked for, forgotten and given, by their rows of the block and their keys. Returns the
+    row of each, and its places in the three lists (-1: not there), in the order of the table."""
     asked_row, gone_row, given_row = rows
     asked_key, gone_key, given_key = keys
     given_in_asked, given_in_gone = locate(given_key, asked_key), locate(given_key, gone_key)

@@ -98,7 +98,7 @@ def _error(block: Block, rows: Int64s) -> pa.Array:
 
 
 def matched(rows: Sequence[Int64s], keys: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s]:
-    """Partitions that are written to and answered, by their rows of the block and their keys, put together: the row of
+    """Match partitions that are written to and answered, by their rows of the block and their keys. Returns the row of
     each, and its places in both lists (-1: not there), in the order of the table."""
     asked, given = keys
     in_given = locate(asked, given)

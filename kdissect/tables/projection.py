@@ -1,4 +1,4 @@
-"""Which fields of which messages tables need, so that nothing else is decoded: what their declarations read."""
+"""Finds the message fields that tables need by their declarations, so that nothing else is decoded."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _paths(reads: Iterable[Path | Gathering]) -> dict[tuple[int, int], frozenset
 
 
 def only_gathered(tables: Mapping[str, Iterable[str]]) -> frozenset[tuple[int, int]]:
-    """Of the message types wanted for these columns of tables those of which values of nodes are gathered and nothing
-    else is read, so that messages whose version has none of the fields need not be there."""
+    """The message types that these columns of tables read for values of nodes and for nothing else. Their messages need
+    not be there if their version has none of the fields."""
     others: set[tuple[int, int]] = set()
     for table, columns in tables.items():
         for read in TABLES[table].needs(columns):

@@ -50,7 +50,7 @@ NO_LIMITS: Mapping[str, tuple[Limit, ...]] = {}
 
 
 class Reading(NamedTuple):
-    """What is computed of record batches beyond their headers.
+    """How far record batches are read beyond their headers.
 
     `checksums` and `sizes` fill in `crc_ok` and `uncompressed_bytes`; `verify` does both and looks at every record.
     `reveal` shows keys, values and headers of `records`. `limits`: by table, what holds for all rows that are wanted.
@@ -74,7 +74,7 @@ class Reading(NamedTuple):
     def with_columns(
         self, tables: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool = False
     ) -> Reading:
-        """The same for tables with the columns that were named (None: none by name) and their filters."""
+        """This reading, with what the named columns of tables (None: none by name) and their filters need."""
         named = set[str]()
         for name in ("record_batches", "records"):
             found = filters.get(name)
@@ -134,8 +134,8 @@ class Recorder:
 
     def begin(self, block: Block) -> tuple[Int64s | None, Int64s | None]:
         """Walk the batch headers of a block. Returns the number of batches of each partition of its Fetch responses,
-        and [n, 2] batches and records of each of its Produce requests, in wire order; None where nobody asks or the
-        bytes are not there."""
+        and [n, 2] batches and records of each of its Produce requests, in wire order; None where no table needs them or
+        the bytes are not there."""
         data = block.done.data
         self._batches = None
         if self.idle or data is None:
@@ -258,7 +258,7 @@ class Recorder:
         self.block_ended()
 
     def sent(self) -> pa.Table | None:
-        """What producers with an id sent, not resolved; None for nothing."""
+        """The batches of producers with an id, not resolved; None for nothing."""
         if not self._sent:
             return None
         return unified(pa.concat_tables([pa.Table.from_batches([part]) for part in self._sent]))
@@ -288,9 +288,10 @@ def producers_table(sent: pa.Table, topics: Topics) -> pa.Table:
 
 
 def _evidence(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
-    """Rows of batches with records of a transaction, not with its markers; of those that producers without an id
-    sent in requests that got no answer in time, or in the first ones of a connection: there they are sent again; and of
-    a sample of all, by sequence number and offset, and those of older formats: brokers may have rewritten them."""
+    """Rows of batches that findings look at. Some have records of a transaction, not its markers. Some were sent by
+    producers without an id, in requests that got no answer in time, or in the first ones of a connection: there they
+    are sent again. The others are a sample of all, by sequence number and offset, and batches of older formats: brokers
+    may have rewritten them."""
     rows, done = batches.rows, block.done
     bits = np.where(rows[:, bl.MAGIC] == 2, np.maximum(rows[:, bl.ATTRIBUTES], 0), 0)
     kept: Flags = (bits & (bl.TRANSACTIONAL_BIT | bl.CONTROL_BIT)) == bl.TRANSACTIONAL_BIT

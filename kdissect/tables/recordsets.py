@@ -1,9 +1,9 @@
 """Record sets of a block, and the tables `record_batches` and `records` made of what is found in them.
 
 A record set is the `records` field of one partition of a Fetch or ShareFetch response or a Produce request. This module
-says where the sets are and whose; `kafka.recordsets` reads them and names each row's set as `owner`.
-A FetchSnapshot response holds a stretch of a snapshot file (KIP-630): the first starts with a batch and counts as a
-record set that may end inside one; where in a batch the others begin nothing tells.
+says where the sets are and whose; `kafka.recordsets` reads them and names each row's set as `owner`. A FetchSnapshot
+response holds a stretch of a snapshot file (KIP-630). The first stretch starts with a batch and counts as a record set
+that may end inside one. The others may begin anywhere in a batch, and no field says where.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def fetch_batches(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
 
 def sent_records(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
     """[n, 2]: number of batches, and of records as their headers say, of each partition of the block's Produce
-    requests, in wire order; -1 for the records of a compressed wrapper of old, which tells of none."""
+    requests, in wire order. Records are -1 for a compressed wrapper of old, whose header has no number of them."""
     size = len(block.nest(ApiKey.PRODUCE, 0).each("topic_data").each("partition_data"))
     real = batches.real
     owner, records = batches.owner[real], batches.rows[real, RECORDS]

@@ -1,17 +1,17 @@
-"""Which clients, brokers and topics are wanted: everything else is left out, as early as can be said.
+"""Selects clients, brokers and topics: everything else is left out, as early as can be said.
 
 - A client is a client id, or an address `ip` or `ip:port`; a broker is a node id or an address. Names of addresses that
   the user gave stand for the addresses.
-- Packets between other addresses are dropped before streams are put together (`packets`). Which end is the client is
-  known only later: connections where it is the other one are left out then.
+- Packets between other addresses are dropped before streams are put together (`packets`). The client's end is known
+  only later: connections where it is the other one are left out then.
 - A client id is known when a request is whole. Exchanges of other client ids are left out, and so are responses
   without a request.
-- An exchange concerns a topic when its request or its response names it, by name or by an id whose name is known
-  (what a group's members say to one another is not looked into); a fetch also when an earlier fetch of its connection
-  named it, since a fetch of a session names only what changes (KIP-227).
+- An exchange concerns a topic when its request or its response names it, by name or by an id whose name is known. Bytes
+  that a group's members send one another are not looked into. A fetch also concerns the topics that an earlier fetch of
+  its connection named, since a fetch of a session names only what changes (KIP-227).
 
-Several values of one kind mean any of them; several kinds must all hold. What brokers and topics are called, and what
-software a client is, is still learned from every message that is read.
+Several values of one kind mean any of them; several kinds must all hold. Names of brokers and topics, and the software
+of clients, are still learned from every message that is read.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def read_address(text: str) -> Address | None:
 
 
 class Selection(NamedTuple):
-    """What is wanted; nothing of a kind means all of it. Made by `selection`."""
+    """The clients, brokers and topics that are wanted; none of a kind means all of it. Made by `selection`."""
 
     clients: tuple[str, ...] = ()
     """Client ids."""
@@ -91,7 +91,7 @@ class Selection(NamedTuple):
         return any((self.clients, self.client_addresses, self.nodes, self.broker_addresses, self.topics))
 
     def without_topics(self) -> Selection:
-        """The same for all topics."""
+        """This selection for all topics."""
         return self._replace(topics=())
 
 
@@ -101,8 +101,8 @@ def selection(
     topic: str | Sequence[str] | None,
     hosts: Mapping[str, str] | None = None,
 ) -> Selection:
-    """What somebody asked for: one value of a kind, or several. `hosts`: address -> name; a client or broker may be
-    asked for by this name. Raises UsageError."""
+    """The selection that a user asked for: one value of a kind, or several. `hosts`: address -> name; a client or
+    broker may be asked for by this name. Raises UsageError."""
     clients, brokers, topics = (
         [] if given is None else [str(given)] if isinstance(given, str | int) else [str(one) for one in given]
         for given in (client, broker, topic)
@@ -151,8 +151,8 @@ class Place(NamedTuple):
 
 @cache
 def places() -> tuple[Place, ...]:
-    """Every place of every message that names a topic, read off the layouts: fields called Topic, TopicName or TopicId,
-    a Name or an element of a list that is called after topics."""
+    """Every place of every message that names a topic, read off the layouts. These are fields called Topic, TopicName
+    or TopicId, and a Name or an element of a list that is called after topics."""
     found: list[Place] = []
     for key, api in index.load().apis.items():
         for side in range(2):
@@ -249,8 +249,8 @@ class Selected:
         return done if keep.all() else only(done, np.flatnonzero(keep))
 
     def connections(self, table: Connections) -> Flags:
-        """The connections that are wanted: between the right ends, and, where client ids or topics decide, those of
-        which an exchange was kept."""
+        """Whether each connection is wanted: it has the right ends and, where client ids or topics decide, a kept
+        exchange."""
         rows = np.arange(len(table))
         keep = self._places(table, rows)
         if self.wish.clients or self.wish.topics:

@@ -82,7 +82,7 @@ class Copies(NamedTuple):
         return rows[found], at[found]
 
     def part(self, ids: Ids, n: Int64s, orphan: Flags) -> Copies:
-        """The same of these exchanges and their connections alone."""
+        """The copies of these exchanges and their connections alone."""
         own = np.flatnonzero(np.isin(self.ids, ids))
         at = np.unique(self.find_exchanges(ids, n, orphan)[1])
         place = np.searchsorted(own, self.keys[at] >> CONNECTION)
@@ -97,7 +97,7 @@ class Copies(NamedTuple):
 
 
 class Sights(NamedTuple):
-    """What several captures have in common."""
+    """Exchanges and connections that several captures saw."""
 
     copies: Copies
     offsets: pa.Table
@@ -108,7 +108,7 @@ class Sights(NamedTuple):
     """By connection of `copies`, the other places that hold it (`PLACES`), and no places behind them."""
 
     def of(self, done: Completed, connections: Connections) -> Completed:
-        """A block's exchanges without those that are told by another sight, the others with what was measured."""
+        """A block's exchanges without those that another sight keeps; the others have the measured times."""
         copies = self.copies
         rows, at = copies.find_exchanges(connections.id[done.conn], done.n, done.is_orphan)
         if not len(rows):
@@ -128,8 +128,8 @@ class Sights(NamedTuple):
         return done if keep.all() else only(done, np.flatnonzero(keep))
 
     def connections(self, table: Connections) -> Flags:
-        """The connections that are kept, or of which an exchange is; counts of exchanges become those of the kept. To
-        be called once."""
+        """Whether each connection is kept: all are but those in `copies` without a kept exchange. Counts of exchanges
+        become those of the kept ones. To be called once."""
         size, copies = len(table), self.copies
         place = np.minimum(np.searchsorted(copies.ids, table.id[:size]), len(copies.ids) - 1)
         mine = copies.ids[place] == table.id[:size]
@@ -145,12 +145,12 @@ class Sights(NamedTuple):
 
 
 def sights_of_part(copies: Copies) -> Sights:
-    """What captures have in common of some exchanges, whose clocks and connections are told elsewhere."""
+    """Sights of some exchanges alone; clocks and connections are known elsewhere."""
     nothing = pa.array([[]] * (len(copies.ids) + 1), PLACES)
     return Sights(copies, SCHEMAS["clock_offsets"].empty_table(), pa.table({}), nothing)
 
 
 def hidden_connections(ids: Ids) -> Sights:
-    """Where nothing is told of exchanges any more: that none of these connections, ascending, is kept."""
+    """Sights without exchanges that keep none of these connections (ids ascending)."""
     nothing = np.zeros(0, np.int64)
     return sights_of_part(Copies(ids, np.zeros(len(ids), np.int64), np.ones(len(ids), np.bool_), *[nothing] * 6))

@@ -85,7 +85,7 @@ def topic_paths(mentions: bool = False) -> dict[tuple[int, int], set[str]]:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Seen:
-    """What is known of one topic id, or of one name without an id, by messages of one origin."""
+    """One topic id, or one name without an id, as messages of one origin have it."""
 
     origin: str
     """The ClusterId that the messages carry, else the unresolved broker on whose connections they were."""
@@ -102,7 +102,7 @@ class Seen:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Given:
-    """What was filled in for topics, by their ids or names; None where nothing was known."""
+    """Names and replicas that were filled in for topics, by their ids or names; None where none were known."""
 
     replicas: bool = True
     """Whether it matters how many replicas they have."""
@@ -122,7 +122,7 @@ class Given:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Topics:
-    """The map of a run. What it ends up with does not depend on the order in which messages come."""
+    """The map of a run. Its final content does not depend on the order in which messages come."""
 
     brokers: Brokers = field(default_factory=Brokers)
     """What knows which clusters messages were of."""
@@ -214,7 +214,7 @@ class Topics:
         return found
 
     def by_cluster(self) -> dict[str | None, Topics]:
-        """What messages of each cluster, and those of none that is known, tell: the same as if each had been alone."""
+        """The map of each cluster's messages, and of those without a known cluster: as if each had been alone."""
         clusters = {origin: self.cluster_of(origin) for origin in {item.origin for item in self.seen.values()}}
         parts: dict[str | None, Topics] = {}
         for item in self.seen.values():
@@ -262,8 +262,8 @@ class Topics:
         self, topic: pa.Array | pa.ChunkedArray, topic_id: pa.Array | pa.ChunkedArray,
         cluster: pa.Array | pa.ChunkedArray | None = None,
     ) -> pa.Array | pa.ChunkedArray:  # fmt: skip
-        """A `replicas` column: the most replicas that was told of a partition of each topic, by its id where rows have
-        one and it is known, else by its name; null where nothing told."""
+        """A `replicas` column: the most replicas that a message lists for a partition of each topic. It goes by the
+        topic's id where rows have one and it is known, else by its name; null where no message lists any."""
         by_id, by_name = self.known_replicas()
         given = self.given
         known = self._names_by_now()
@@ -280,7 +280,7 @@ class Topics:
         return pc.coalesce(*columns)
 
     def known_replicas(self) -> tuple[dict[str, int], dict[str, int]]:
-        """By topic id and by name, the most replicas that was told of a partition of it, where no cluster says
+        """By topic id and by name, the most replicas that a message lists for a partition of it, where no cluster says
         otherwise."""
         parts = list(self._names_by_now().replicas.values())
         if len(parts) == 1:
@@ -351,7 +351,7 @@ class Names(NamedTuple):
 
     @classmethod
     def of(cls, parts: dict[str | None, Topics]) -> Names:
-        """What the topics of each cluster tell."""
+        """The names and replicas of each cluster's topics."""
         names: list[dict[str, str]] = []
         within: dict[tuple[str | None, str], str] = {}
         replicas: dict[str | None, tuple[dict[str, int], dict[str, int]]] = {}
@@ -378,7 +378,7 @@ Told = TypeVar("Told")
 
 
 def _agreed(parts: Sequence[dict[str, Told]]) -> dict[str, Told]:
-    """What all say of a text that say anything."""
+    """The value of each text in all parts that have one; texts with several values are left out."""
     found: dict[str, Told] = {}
     several: set[str] = set()
     for part in parts:
@@ -440,7 +440,7 @@ def _replicas(level: Level, source: Source) -> Int64s:
 def _looked_up(
     texts: pa.Array | pa.ChunkedArray, number_of: dict[str, int], looked_up: dict[str, int | None] | None
 ) -> pa.Array:
-    """The number that each text stands for, null for none. What was told of each goes into `looked_up`."""
+    """The number that each text stands for, null for none. The number of each distinct text goes into `looked_up`."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     codes = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()

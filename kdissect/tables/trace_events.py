@@ -62,7 +62,7 @@ def _texts(column: pa.Array, changes: Sequence[Change]) -> pa.Array:
 
 
 def _names(batch: pa.RecordBatch, processes: dict[str, int], changes: Sequence[Change]) -> list[str]:
-    """What the processes of connections that are new are called; gives each a number."""
+    """Events that name the processes of new connections; gives each process a number."""
     coded = batch.column("connection_id").cast(TEXT).dictionary_encode()
     first = np.unique(numbers(coded.indices), return_index=True)[1]
     ids = coded.dictionary.to_pylist()

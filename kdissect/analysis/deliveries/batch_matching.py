@@ -1,10 +1,11 @@
-"""Which batch that was sent is which batch of the log.
+"""Matches batches that producers sent with batches of the log.
 
 1. By topic, partition and offset, where the Produce answer told the offset. A batch of the log may hold several that
    were sent (brokers of old join message sets), and an answer may begin in the middle of one.
-2. Else by producer id, epoch and sequence, which brokers keep as they are; of producers without an id by checksum,
-   records and first timestamp, which survive unless the broker writes the batch anew (recompression, LogAppendTime).
-Where several were sent that are alike, each is matched with one only if as many stand in the log.
+2. Else by producer id, epoch and sequence, which brokers keep as they are. Batches of producers without an id are
+   matched by checksum, records and first timestamp. These survive unless the broker writes the batch again
+   (recompression, LogAppendTime). Where several were sent that are alike, each is matched with one only if as many
+   stand in the log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What deliveries are made of, as columns of integers.
+"""The input that deliveries are made of, as columns of integers.
 
 Instants are microseconds since the epoch, NULL_TIME where unknown. Texts are codes of `Names`, -1 for null.
 """
@@ -186,7 +186,7 @@ class Names:
 
 
 class Input(NamedTuple):
-    """What deliveries are made of."""
+    """The columns that deliveries are made of."""
 
     exchanges: Exchanges
     sent: Batches
@@ -206,7 +206,7 @@ class Input(NamedTuple):
 
     @staticmethod
     def of_words(words: Int64s, names: Names) -> Input:
-        """What `words` gave."""
+        """The input that `words` wrote as one column."""
         made: list[Any] = []
         at = len(KINDS)
         for kind, size in zip(KINDS, words[: len(KINDS)].tolist(), strict=True):

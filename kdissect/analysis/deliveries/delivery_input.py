@@ -1,8 +1,9 @@
 """Rows of tables as the integer columns that deliveries are made of.
 
 Instants are microseconds since the epoch, NULL_TIME where unknown. A request *arrives* at the broker when its last byte
-is there, an answer *leaves* with its first byte: the capture's instants moved by the way between capture point and
-broker (`network_up_ms` and `network_down_ms` where both ends were captured, else half of the round trip each).
+is there, an answer *leaves* with its first byte. These are the capture's instants moved by the way between capture
+point and broker. The way is `network_up_ms` and `network_down_ms` where both ends were captured, else half of the round
+trip each.
 
 `InputReader` reads the tables of some exchanges at a time, so that a capture of any size can be read in pieces.
 """
@@ -47,7 +48,7 @@ class InputReader:
 
     def read(self, tables: Mapping[str, pa.Table]) -> tuple[Input, Exchanges]:
         """The columns of `readers.DELIVERIES` as integers, all rows of an exchange together, and all of these
-        exchanges. The input has those alone of which any other rows are; rows of exchanges that no capture has whole
+        exchanges. The input has only exchanges with rows in other tables. Rows of exchanges that no capture has whole
         are left out."""
         names = self.names
         table = whole(tables["exchanges"])

@@ -45,12 +45,13 @@ def delivery_latency(deliveries: pa.Table, by: Sequence[str] = USUAL, every: flo
 
     `deliveries`: `columns_read` of it. `by`: any of DIMENSIONS; without "follower" deliveries to followers are left
     out. `every`: length of time buckets in seconds, by when the record batch was sent (where that is unknown,
-    delivered); column `at` is the bucket's begin, buckets without deliveries have no row.
+    delivered). Column `at` is the bucket's begin; buckets without deliveries have no row.
 
-    Columns: those grouped by, `at`, deliveries, timed (those whose duration is known, of which the times are), records,
-    p50_ms, p90_ms, p99_ms, p999_ms, max_ms, mean_ms (of delivery_ms), buffered_p50_ms, and `waited_for`: what most of
-    the time of all of them was spent on, the producer's buffer included. Quantiles are exact, by linear interpolation;
-    null where nothing is known. Raises UsageError for an unknown dimension.
+    Columns: those grouped by, `at`, deliveries, timed, records, p50_ms, p90_ms, p99_ms, p999_ms, max_ms, mean_ms (of
+    delivery_ms), buffered_p50_ms and `waited_for`. The column timed counts those whose duration is known, and the times
+    are theirs. `waited_for` is what most of the time of all of them was spent on, the producer's buffer included.
+    Quantiles are exact, by linear interpolation; null where nothing is known. Raises UsageError for an unknown
+    dimension.
     """
     columns = checked(by, every)
     table = deliveries

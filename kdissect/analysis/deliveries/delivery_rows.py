@@ -128,8 +128,8 @@ def _take_whole(tables: Mapping[str, pa.Table]) -> tuple[DeliveryMaker, Input]:
 
 
 class DeliveryMaker:
-    """Makes deliveries of rows that are read part by part. Those of a partition of a topic are made together, of the
-    pieces of input that `take` gave; what concerns them else (groups, throttling) is kept here."""
+    """Makes deliveries of rows that are read part by part. The deliveries of a topic's partition are made together, of
+    the pieces of input that `read_tables` returned. Groups and throttling are kept here."""
 
     def __init__(self) -> None:
         self.reader = InputReader()
@@ -138,7 +138,8 @@ class DeliveryMaker:
         self._muted: Muted | None = None
 
     def read_tables(self, tables: Mapping[str, pa.Table]) -> Input:
-        """What the tables of some exchanges say: all rows of an exchange together, without `connections`."""
+        """Read the tables of some exchanges into the input of deliveries: all rows of an exchange together, without
+        `connections`."""
         data, exchanges = self.reader.read(tables)
         self._answers.add(exchanges.connection, exchanges.left, exchanges.mute / MILLI)
         self._muted = None

@@ -1,7 +1,7 @@
 """The deliveries of a capture's first record batches, which findings and the first screen look at.
 
-Rows of what they are made of are gathered part by part, until there are FIRST_BATCHES batches. What comes later, the
-table `deliveries` alone has.
+Rows of what they are made of are gathered part by part, until there are FIRST_BATCHES batches. Later deliveries are in
+the table `deliveries` alone.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class FirstRows:
         self.whole = False
 
     def add_rows(self, part: Mapping[str, pa.Table]) -> None:
-        """Keep rows of tables of READ, as long as there is room: rows of a part that has more batches, up to the
-        request of the last one for which there is."""
+        """Keep rows of tables of READ, as long as there is room. Of a part with more batches than that, rows are kept
+        up to the request of the last batch that has room."""
         if self.full:
             self.whole &= BATCHES not in part or not part[BATCHES].num_rows
             return

@@ -23,7 +23,7 @@ class Readers(NamedTuple):
 
 
 class Groups:
-    """Which group a connection is of, and which of its members were there when: gathered part by part."""
+    """The group of each connection, and when each of the group's members was there: gathered part by part."""
 
     def __init__(self, names: Names) -> None:
         self._names = names

@@ -1,10 +1,10 @@
-"""What was said about transactions, in order of time, and which transaction each message is about.
+"""Messages about transactions, in order of time, and which transaction each of them is about.
 
 The requests of one producer id and epoch belong together. A transaction begins with the first of them that adds
 partitions or offsets, or writes transactional batches (KIP-890: nothing else tells of it), after an EndTxn that was not
 refused. Requests that were refused add nothing. Markers name the producer id alone. Their epoch is the transaction's,
-or the next one (the coordinator raises it when it ends a transaction by itself, and with KIP-890 always): of these two
-the one that had been ended, else the earlier.
+or the next one: the coordinator raises it when it ends a transaction by itself, and with KIP-890 always. Of the two
+transactions a marker is about the one that had been ended, else about the earlier one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEVER = 2**63 - 1
 
 @dataclass(slots=True, eq=False, repr=False)
 class TransactionEvents:
-    """What was said, in order of time. `exchange`: row of `exchanges`; times in microseconds."""
+    """Messages about transactions, in order of time. `exchange`: row of `exchanges`; times in microseconds."""
 
     exchange: Int64s
     kind: Int64s

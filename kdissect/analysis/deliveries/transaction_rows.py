@@ -1,9 +1,9 @@
 """Rows of `transactions`: what a producer wrote between two ends, and how it ended.
 
-Who ended it: the producer's EndTxn; an InitProducerId for its transactional id, which aborts what is open (a new
-instance of the producer, or an administrator, fences the old one; a producer that names its own id recovers from an
-error); or else the coordinator, which writes abort markers by itself when the timeout is over. Markers of an
-administrator (KIP-664) do not come from a coordinator's marker sender.
+A transaction is ended by the producer's EndTxn, or by an InitProducerId for its transactional id, which aborts what is
+open. A new instance of the producer, or an administrator, fences the old one with it; a producer that names its own id
+recovers from an error. Else the coordinator ends it: it writes abort markers by itself when the timeout is over.
+Markers of an administrator (KIP-664) do not come from a coordinator's marker sender.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 No message says so. An answer that shows a watermark beyond the batch came later than that; one that shows an earlier
 watermark came before. The instant is known where
 - the answer belongs to a fetch that was waiting at the broker, which is answered as soon as there is something to read,
-- or the last answer before it, or the batch's own arrival, is so near that it does not matter (NEAR).
-Else it is unknown. Further evidence of the high watermark: the answer to a Produce with acks=all, and the followers'
-fetches, where all followers of the partition were captured: the last of them to ask for what follows the batch moves
-it.
+- or the last answer before it, or the batch's own arrival, is so near that it does not matter (NEAR). Else it is
+  unknown. There is further evidence of the high watermark: the answer to a Produce with acks=all, and the followers'
+  fetches, if all followers of the partition were captured. The last follower to ask for what follows the batch moves
+  the watermark.
 
 A follower that serves a reader (KIP-392) has the batch before it may give it away: the leader tells it the high
 watermark with the answer to its next fetch.
@@ -31,8 +31,9 @@ NEVER = 2**63 - 1
 
 
 class Passing(NamedTuple):
-    """By what is asked: the least instant at which the offset was seen to be passed (NEVER: it was not), the fetch that
-    showed it (row of `Exchanges`), and the last instant before at which it was not passed yet (NULL_TIME: none)."""
+    """When a watermark passed each offset that was asked for. `at`: the least instant at which it was seen to be passed
+    (NEVER: it was not). `exchange`: the fetch that showed it (row of `Exchanges`). `before`: the last instant before at
+    which it was not passed yet (NULL_TIME: none)."""
 
     at: Int64s
     exchange: Int64s
@@ -42,7 +43,7 @@ class Passing(NamedTuple):
 
 
 class Watermarks:
-    """What answers said of a watermark, by topic and partition. `instants`: when each exchange's answer said it;
+    """The values of a watermark in answers, by topic and partition. `instants`: when each exchange's answer left;
     `values`: a column of `positions`, below 0 for none."""
 
     def __init__(self, instants: Int64s, positions: Positions, values: Int64s) -> None:

@@ -33,7 +33,7 @@ Held = tuple[npt.NDArray[np.int8], Reals]
 
 
 def hold_columns(codes: npt.NDArray[np.int8], waits: Reals) -> dict[str, pa.Array]:
-    """What is filled in of `exchanges`, as `Held` says."""
+    """Columns of `exchanges` that holds fill in, from the arrays of `Held`."""
     unknown = np.isnan(waits)
     told = {
         name: no_values(len(codes), MS) if missing.all() else arrow_array(ms, MS, mask=missing)
@@ -51,25 +51,25 @@ def coded(column: pa.Array) -> npt.NDArray[np.int8]:
 
 
 def told_holds(rows: pa.Table) -> Held:
-    """What rows of `fetches`, `produces` or `exchanges` say."""
+    """The holds in rows of `fetches`, `produces` or `exchanges`."""
     codes = rows.ints("hold", -1).astype(np.int8) if isinstance(rows, Codes) else coded(one(rows, "hold"))
     return codes, np.stack([reals(rows, name) for name in WAITS])
 
 
 def no_waits(broker_ms: Reals) -> Reals:
-    """[WAITS, rows] of exchanges of which nothing is told: a quota held back none of those that were answered."""
+    """[WAITS, rows] of exchanges without a known wait: a quota held back none of those that were answered."""
     waits = np.full((len(WAITS), len(broker_ms)), np.nan)
     waits[THROTTLED] = np.where(np.isnan(broker_ms), np.nan, 0.0)
     return waits
 
 
 def exchange_holds(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table], throttled: pa.Table) -> Held:
-    """What is told of exchanges; of Fetch and Produce `throttled_ms` alone, the rest is told in their own tables.
+    """Holds and waits of exchanges; Fetch and Produce get `throttled_ms` alone, since their own tables have the rest.
 
     JoinGroup and SyncGroup wait for the `rebalance`; ShareFetch is judged by its own wait. `messages`: nested tables by
     API and side, read where they are there: ("ShareFetch", "request"): max_wait_ms, min_bytes, share_session_epoch,
-    is_renew_ack; ("ShareFetch", "response"): responses. Without them it has no hold, nor have APIs that wait for
-    nothing. `throttled`: exchanges whose throttle windows count.
+    is_renew_ack; ("ShareFetch", "response"): responses. Without them ShareFetch has no hold, nor have APIs that wait
+    for nothing. `throttled`: exchanges whose throttle windows count.
     """
     hold, broker_ms = np.full(exchanges.num_rows, -1, np.int8), reals(exchanges, "broker_ms")
     waits = no_waits(broker_ms)
@@ -121,8 +121,8 @@ def _share_fetches(
 
 
 def name_apart(exchanges: pa.Table, rows: Int64s, throttled: pa.Table, hold: npt.NDArray[np.int8]) -> None:
-    """Fill in `hold`, places in HOLDS, of the Produces at these rows of exchanges with ACKS_KEY, of which nobody knows
-    how many replicas their partitions have: nothing that is still to come says more of them."""
+    """Fill in `hold`, places in HOLDS, of the Produces at these rows of exchanges with ACKS_KEY. How many replicas
+    their partitions have is unknown, and no later row says more of them."""
     told = [ints(exchanges, name, 0) for name in (ACKS_KEY, "error_code")]
     held_back = throttled_times(exchanges, keys_of(exchanges)[0], throttled) > 0
     hk.name_produces(rows, told[0], reals(exchanges, "broker_ms"), held_back, told[1], hold)

@@ -5,25 +5,26 @@ A fetch may wait on purpose: until min_bytes are there, at most max_wait_ms. The
 hold of an answered fetch:
 
 - error: the response's top-level error is set (then nothing was waited for);
-- throttled: the request came inside the throttle window that the connection's previous response announced (since
-  KIP-219 a broker answers at once and mutes the channel, so the next request waits); or this response was throttled
-  itself: emptied before the wait was over, or, by brokers before 2.0, delayed by the time that it tells;
+- throttled: the request came inside the throttle window that the connection's previous response announced. Since
+  KIP-219 a broker answers at once and mutes the channel, so the next request waits. Or this response was throttled
+  itself: emptied before the wait was over, or, by brokers before 2.0, delayed by its throttle time;
 - error: a partition's error (a broker answers as soon as it meets one);
-- immediate: nothing to wait for: max_wait_ms or min_bytes are 0 (KRaft's own fetches say min_bytes 0 and wait all the
-  same), no partitions, a preferred replica or a diverging epoch to tell, data known to be there when asked, or an
-  answer with enough of it within PROMPT_MS, which is what reading the log takes (to KRaft's own fetches any answer);
+- immediate: there was nothing to wait for. This is so with max_wait_ms or min_bytes 0 (KRaft's own fetches say
+  min_bytes 0 and wait all the same). It is so without partitions, with a preferred replica or a diverging epoch to
+  answer with, or with data known to be there when asked. It is also so with an answer that has enough data within
+  PROMPT_MS, which is what reading the log takes (to KRaft's own fetches any answer);
 - data: records came back before the time was over, min_bytes of them or what max_bytes let through; to KRaft's own
   fetches also a new high watermark;
 - timeout: about max_wait_ms went by;
 - unknown: none of these.
 
-Data was there when a partition's offset lay below an earlier high watermark (read_committed: last stable offset) that
-the same broker had told in a Fetch or ListOffsets answer by then. If the watermark has not moved since, all its bytes
-were there; if it has, at least one. `excess_ms` is all of `broker_ms` for immediate holds and top-level errors, what
-goes beyond max_wait_ms for timeouts, and for data where it does: no reason allows a broker to keep a fetch longer. It
-is null otherwise: when data arrives, or a mute ends, cannot be seen. `throttled_ms` lasts from the fetch's turn to the
-end of the window, `agreed_ms` from there at most max_wait_ms long; it is 0 where there was nothing to wait for.
-`broker_ms` is net of the network throughout.
+Data was there when a partition's offset lay below an earlier high watermark (read_committed: last stable offset). That
+watermark stood in a Fetch or ListOffsets answer of the same broker by then. If the watermark has not moved since, all
+its bytes were there; if it has, at least one. `excess_ms` is all of `broker_ms` for immediate holds and top-level
+errors. For timeouts, and for data that came later than max_wait_ms, it is what goes beyond max_wait_ms: no reason
+allows a broker to keep a fetch longer. It is null otherwise: when data arrives, or a mute ends, cannot be seen.
+`throttled_ms` lasts from the fetch's turn to the end of the window, `agreed_ms` from there at most max_wait_ms long; it
+is 0 where there was nothing to wait for. `broker_ms` is net of the network throughout.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ MAX_THROTTLED = 1 << 16
 
 
 class _Part:
-    """Rows to work on, of which some may have to wait for the watermark."""
+    """Rows to work on; some of them may have to wait for the watermark."""
 
     def __init__(self, rows: FetchRows, shown: pa.Table | None, others: pa.Table, offsets: pa.Table) -> None:
         self.rows = rows
@@ -132,8 +133,7 @@ class HoldTracker:
         return self._settle(part, watermark)
 
     def hide(self) -> pa.Table:
-        """The fetches that are held back. From here on nobody is shown any: of them, too, only which exchange each is,
-        and its hold, come back."""
+        """The fetches that are held back. From here on only the exchange of each fetch and its hold come back."""
         self._hidden, before = True, self._waiting
         if before is None or before.shown is None:
             return pa.table({})
@@ -252,7 +252,8 @@ class HoldTracker:
 
 def turns(rows: pa.Table) -> Int64s:
     """When it was each request's turn at the broker, in microseconds of the capture point's clock, never before the
-    previous response was seen: the response less the broker's part; without one, the request's end and its queueing."""
+    previous response was seen. It is the response less the broker's part; without a response, the request's end and its
+    queueing."""
     used, answered = times(rows, "request_last_at"), times(rows, "response_first_at")
     found = np.empty(len(used), np.int64)
     find_turns(used, answered, reals(rows, "queued_ms"), reals(rows, "broker_ms"), found)
@@ -271,7 +272,7 @@ def _throttling(exchanges: pa.Table) -> pa.Table:
 
 
 def _split_by_time(table: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]:
-    """What was told before the watermark, and later: it goes by its own instants."""
+    """The rows whose answers came before the watermark, and the later ones."""
     if not table.num_rows or watermark == LATEST:
         return table, table.slice(0, 0)
     early = times(table, "response_first_at") < watermark
@@ -300,7 +301,7 @@ def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:
 
 
 def _hold_columns(hold: Int64s, spent: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
-    """What is filled in of `fetches`; `spent`: a row for each of TIMES."""
+    """Columns of `fetches` that holds fill in; `spent`: a row for each of TIMES."""
     told = {name: arrow_array(ms, pa.float64(), mask=np.isnan(ms)) for name, ms in zip(TIMES, spent, strict=True)}
     return {"hold": words(hold, HOLDS), **told}
 

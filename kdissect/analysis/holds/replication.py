@@ -1,18 +1,19 @@
-"""What Produce requests waited for: `replication_ms`, `waited_for`, `hold` and `excess_ms` of `produces`.
+"""The followers that Produce requests waited for: `replication_ms`, `waited_for`, `hold` and `excess_ms` of `produces`.
 
 With acks -1 a leader answers once every follower in sync has the records. A follower has them when its next fetch of
-the partition asks for an offset behind them: so the wait is read off the followers' fetches, where they are in the
-capture (the leader's, that is, for followers fetch from it).
+the partition asks for an offset behind them. So the wait is read off the followers' fetches, if they are in the
+capture. A capture at the leader has them, for followers fetch from it.
 
-- One replica (Metadata told of no more): nobody was waited for, 0.
+- One replica (Metadata lists no more): the leader waited for no follower, 0.
 - A follower passed the batch with its first fetch of a greater offset than the batch's first (batches travel whole).
 - A follower that did not pass was waited for where its last fetch asked for the very offset at which a batch was
-  appended afterwards (it stood at the log's end, so it was in sync), until that batch was answered: then the leader had
-  thrown it out (replica.lag.time.max.ms).
-- The wait ended with the answer where the last pass lies within LAST_PASS_MS before it, or a follower never came; else
-  with the last pass (the rest is the leader's own), if all other replicas passed. Anything else is null.
-- It began when the first answer that carried the batch left for a follower, where that fetch lay open when the
-  request's turn came, or others of the connection stood before the request; else APPEND_MS after its turn.
+  appended afterwards. It stood at the log's end, so it was in sync. It was waited for until that batch was answered:
+  then the leader had thrown it out (replica.lag.time.max.ms).
+- The wait ended with the answer where the last pass lies within LAST_PASS_MS before it, or a follower never came. Else
+  it ended with the last pass (the rest is the leader's own), if all other replicas passed. Anything else is null.
+- It began when the first answer that carried the batch left for a follower. That holds where the follower's fetch lay
+  open when the request's turn came, or where other requests of the connection stood before it. Else the wait began
+  APPEND_MS after the request's turn.
 
 Rows depend on the order of instants only, so any cut of the same rows gives the same results. Memory: rows held back
 for the watermark, and fetches of followers since the earliest of them.
@@ -66,7 +67,7 @@ Reals = npt.NDArray[np.float64]
 
 
 class _Events:
-    """What followers did, in order of (partition, follower, at): rows of equal length."""
+    """Events of followers, in order of (partition, follower, at): columns of equal length."""
 
     def __init__(self, partition: Int64s, follower: Int64s, at: Int64s, value: Int64s) -> None:
         self.partition = partition
@@ -268,7 +269,7 @@ class ReplicationTracker:
         return out
 
     def _passes(self, place: Int64s, base: Int64s, turn: Int64s, done: Int64s) -> _Passes:
-        """What each follower of its partition did with each batch."""
+        """Whether and when each follower of a batch's partition passed the batch."""
         asked, given = self._asked, self._given
         firsts = asked.firsts()
         heads = asked.partition[firsts[:-1]]
@@ -331,7 +332,7 @@ def _bounded(selected: Flags, at: Int64s) -> Flags:
 
 
 class _Passes:
-    """What followers did with batches: a row for each pair."""
+    """When followers passed batches: a row for each pair of a batch and a follower."""
 
     def __init__(
         self, batch: Int64s, follower: Int64s, passed: Int64s, left: Int64s, asked: Int64s, came: Flags, missed: Flags
@@ -407,7 +408,7 @@ def _holds(produces: pa.Table, waits: _Waits) -> tuple[npt.NDArray[np.int8], Rea
 
 
 def _columns(produces: pa.Table, waits: _Waits) -> dict[str, pa.Array]:
-    """What is filled in of `produces`."""
+    """Columns of `produces` that are filled in."""
     hold, ms, excess = _holds(produces, waits)
     held = reals(produces, "throttled_ms")
     sizes = np.bincount(waits.who[:, 0], minlength=len(ms))

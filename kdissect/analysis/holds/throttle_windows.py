@@ -27,8 +27,8 @@ class Windows(NamedTuple):
 
 
 def window_ends(begin: Int64s, length: npt.NDArray[np.float64]) -> tuple[Int64s, Int64s]:
-    """When windows end that begin at these instants and last so many milliseconds, and the earliest instant at which a
-    broker that muted the connection answers its next request; both in microseconds.
+    """The ends of windows that begin at these instants and last so many milliseconds; and the earliest instant at which
+    a broker that muted the connection answers its next request. Both in microseconds.
 
     An earlier answer says that the broker did not mute it: before 2.0 brokers kept the answer back instead."""
     end = begin + (length * MILLI).astype(np.int64)

@@ -168,7 +168,7 @@ def exchange_borders(rows: Rows) -> list[Int64s]:
     """The ten instants between the parts of each exchange by itself, [rows] each; other exchanges of its connection do
     not matter.
 
-    In order: the request's first byte, its last byte, its arrival, its turn, end of the throttled wait, end of the
+    In order: the request's first byte, its last byte, its arrival, its turn, end of the throttled wait. Then end of the
     agreed wait, end of the broker's work, end of replication, arrival of the response, the response's last byte."""
     until = rows.turn + rows.agreed
     replicated = np.minimum(rows.micros("replication_ms"), rows.done - until)
@@ -236,7 +236,7 @@ def _unread(rows: Rows) -> tuple[Flags, Flags]:
 
 
 def _add_stalled(parts: _Parts, rows: Rows) -> None:
-    """Adds what was in flight while its broker answered nobody: all of that is the broker's."""
+    """Adds the time of exchanges in flight while their broker answered no client: all of it is the broker's."""
     counted = rows.known & ~np.isin(rows.key, GROUP_APIS) & (rows.hold != "throttled")
     broker, found = stalls(rows.exchanges, rows.there, rows.done, rows.agreed, counted)
     rank = _ranks(rows, o.STALL)

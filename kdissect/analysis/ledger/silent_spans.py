@@ -20,8 +20,8 @@ HEARTBEATS = (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GR
 
 
 def silent_spans(rows: Rows, process: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-    """Process, begin and end (µs) of the times from a process's last answer to its next request in which its data lane
-    and its heartbeats were silent for SILENT_TIMES as long as they usually are.
+    """Process, begin and end (µs) of times in which a process was silent, from its last answer to its next request. Its
+    data lane and its heartbeats were silent then for SILENT_TIMES as long as they usually are.
 
     `process`: the code of each exchange's process, -1 for none; [rows].
     """

@@ -1,4 +1,4 @@
-"""Brokers that stood still: they answered nobody though requests were due."""
+"""Brokers that stood still: they answered no client though requests were due."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LEAST_STALLED = 2
 def stalls(
     exchanges: pa.Table, arrived_at: Int64s, done: Int64s, wait: Int64s, counted: Flags
 ) -> tuple[Int64s, list[tuple[int, int, int]]]:
-    """Brokers of the exchanges as codes; code, begin and end (µs) of each time in which a broker answered nobody though
-    requests were due.
+    """Brokers of the exchanges as codes; code, begin and end (µs) of each time in which a broker answered no client
+    though requests were due.
 
     `arrived_at`, `done`: when each request reached its broker and left it; `wait`: what it had agreed to (µs).
     """

@@ -122,7 +122,7 @@ def time_ledger(
     tables: Mapping[str, pa.Table], by: Sequence[str] = KINDS, start: int | None = None, end: int | None = None,
     only: Collection[str] | None = None,
 ) -> pa.Table:  # fmt: skip
-    """Rows of SCHEMA, ordered by kind of subject, subject and time: intervals without gaps from a subject's first
+    """Rows of SCHEMA, ordered by kind of subject, subject and time. Their intervals have no gaps from a subject's first
     packet to its last one, or within `start` and `end` (µs since the epoch).
 
     `tables`: see `Ledger`. `only`: the names of the subjects to look at. Raises UsageError for an unknown subject.

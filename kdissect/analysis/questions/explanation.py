@@ -72,7 +72,7 @@ def near(span: tuple[datetime, datetime], request_at: str = "request_first_at") 
 
 
 def during(exchanges: pa.Table, finding: Mapping[str, Any]) -> pa.Table:
-    """Those of some exchanges that were under way between the first and the last moment of a finding."""
+    """The exchanges that were under way between the first and the last moment of a finding."""
     first, last = finding["first_at"], finding["last_at"] or finding["first_at"]
     return exchanges if first is None else under_way(exchanges, (first, last))
 
@@ -131,7 +131,7 @@ def _named_by(evidence: pa.Table, column: str) -> list[str]:
 
 
 def rule_out(finding: Mapping[str, Any], everything: pa.Table, subject: pa.Table, connections: pa.Table) -> list[str]:
-    """What was not the cause of a finding, each with the figure that shows it; nothing where nothing is sure.
+    """Sentences on what was not the cause of a finding, each with the figure that shows it; none where nothing is sure.
 
     everything: exchanges of the stretch; subject: those that the finding is about; connections: theirs.
     """

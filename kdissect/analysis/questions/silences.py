@@ -25,11 +25,10 @@ def find_silences(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Silences, the longest first: rows of SCHEMA. by: client, broker or partition (`topic-partition`).
 
     A client is silent between two of its messages (a request of it, an answer to it), a broker between two of its
-    answers, a partition between two exchanges that carried records of it. waiting: requests of the subject that were
-    open for the whole silence; 0 means that nothing was due. Null for partitions.
-    next_exchange_id: the exchange that ended the silence.
-    `tables`: exchanges with EXCHANGES; fetch_partitions and produce_partitions with PARTITIONS. Before the first and
-    after the last message of a subject nothing is known, so nothing is listed.
+    answers. A partition is silent between two exchanges that carried records of it. waiting: requests of the subject
+    that were open for the whole silence; 0 means that nothing was due. Null for partitions. next_exchange_id: the
+    exchange that ended the silence. `tables`: exchanges with EXCHANGES; fetch_partitions and produce_partitions with
+    PARTITIONS. Before the first and after the last message of a subject nothing is known, so nothing is listed.
     """
     exchanges = tables["exchanges"]
     asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_last_at")
@@ -67,8 +66,8 @@ def _silences(
     by: str, codes: Int64s, names: list[str], at: Int64s, rows: Int64s, ids: pa.Array,
     waits: tuple[Int64s, Int64s, Int64s] | None,
 ) -> pa.Table:  # fmt: skip
-    """The EACH longest silences of each subject. `waits`: of all exchanges: subject, request, end of the
-    answer; None where nobody waits."""
+    """The EACH longest silences of each subject. `waits`: of all exchanges: subject, request, end of the answer; None
+    where no subject waits."""
     known = (codes >= 0) & (at != NULL_TIME)
     codes, at, rows = codes[known], at[known], rows[known]
     order = np.lexsort((at, codes))

@@ -1,4 +1,4 @@
-"""The slowest exchanges, by the time that nobody had asked to wait for."""
+"""The slowest exchanges, by the time that no client had asked to wait for."""
 
 from __future__ import annotations
 

@@ -1,14 +1,15 @@
-"""What a session cache with another number of slots would have done to the sessions that were seen.
+"""Replays the sessions that were seen in a session cache with another number of slots.
 
-The rules are those of FetchSessionCache (KIP-227): a new session takes a free slot; without one it takes that of the
-session used longest ago if that was not used for EVICTION_MS; else that of the least worthy of those that it may push
-out, if it is worth as much: followers before consumers, then more partitions before fewer. Consumers' sessions younger
-than EVICTION_MS cannot be pushed out by consumers, followers' ones by nobody. Who gets no slot fetches with full
-requests, each of which asks for a session again; who lost one learns so at its next fetch, and asks again.
+The rules are those of FetchSessionCache (KIP-227). A new session takes a free slot. Without one it takes the slot of
+the session used longest ago, if that was not used for EVICTION_MS. Else it takes the slot of the least worthy session
+that it may push out, if it is worth as much. Followers are worth more than consumers, then more partitions more than
+fewer. Of sessions younger than EVICTION_MS, consumers' ones are not pushed out by consumers, and followers' ones not at
+all. A client without a slot fetches with full requests, and each of them asks for a session again. A client that lost
+its session learns so at its next fetch, and asks again.
 
-What is replayed is the demand as it was seen: sessions from their creation to the end that their client or its next
-session gave them, and their uses. A session that was evicted in truth ends where it did, and requests that were
-refused in truth ask for nothing: of a cache that was too small the demand is at least this.
+The demand is replayed as it was seen: sessions from their creation to the end that their client or its next session
+gave them, and their uses. A session that was evicted in truth ends where it did. Requests that were refused in truth
+ask for nothing. So the demand on a cache that was too small is at least this.
 """
 
 from __future__ import annotations
@@ -98,12 +99,13 @@ class _Cache:
 
 
 def with_slots(fetches: pa.Table, fetch_sessions: pa.Table, slots: int) -> pa.Table:
-    """What `slots` slots on each broker would have meant, a row for each broker and client, those who lose most first.
+    """The outcome with `slots` slots on each broker, a row for each broker and client, those who lose most first.
 
     Reads session_key, request_last_at and is_follower of fetches; of fetch_sessions broker, session_key, client_ids,
     opened_at, closed_at, end_reason, max_partitions, requests and full_request_bytes_avoided. Columns: broker,
     client_id, sessions (asked for, again ones included), evicted, refused (requests for a session that got none),
-    full_fetches (that incremental ones were in truth) and request_bytes_more (what naming their partitions costs).
+    full_fetches and request_bytes_more. Of these, full_fetches counts those that were incremental in truth, and
+    request_bytes_more is what naming their partitions costs.
     """
     brokers: dict[str | None, list[int]] = {}
     for row, name in enumerate(fetch_sessions["broker"].to_pylist()):

@@ -1,4 +1,4 @@
-"""Which partitions an incremental fetch covers without naming them."""
+"""Finds the partitions that an incremental fetch covers without naming them."""
 
 from __future__ import annotations
 

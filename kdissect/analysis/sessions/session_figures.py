@@ -30,10 +30,10 @@ def brokers(fetches: pa.Table, fetch_sessions: pa.Table) -> pa.Table:
     """One row per broker with fetches that may have a session, those with most sessions first.
 
     Columns: broker; sessions (rows of `fetch_sessions`), created (whose creation was captured), left_censored,
-    peak_live (a lower bound: sessions that nobody used during the capture are not seen); closed, replaced, empty,
-    evicted, open (how they ended); refused (requests for one that got none), lost (answers that a session is not
-    known), epoch_errors, topic_id_errors; requests, churn (partitions added and forgotten), request_bytes,
-    full_request_bytes_avoided.
+    peak_live; closed, replaced, empty, evicted, open (how they ended). The column peak_live is a lower bound: sessions
+    that no client used during the capture are not seen. Then refused (requests for one that got none), lost (answers
+    that a session is not known), epoch_errors, topic_id_errors; requests, churn (partitions added and forgotten),
+    request_bytes, full_request_bytes_avoided.
 
     Reads of fetches: broker, session_outcome; of fetch_sessions everything but the lists.
     """
@@ -73,8 +73,8 @@ def creators(fetches: pa.Table) -> pa.Table:
     """One row per client and broker that asked for sessions or used them, those with most creations first.
 
     Columns: broker, client_id; created, refused; reused (incremental fetches that were accepted); ended (sessions that
-    the client closed or replaced, or that became empty), left_open (created - ended, not below 0: they hold their slots
-    until they are evicted), lost (told that a session is not known), epoch_errors, first_exchange_id (of its
+    the client closed or replaced, or that became empty). Then left_open (created - ended, not below 0: they hold their
+    slots until they are evicted), lost (answers that a session is not known), epoch_errors, first_exchange_id (of its
     creations, null without any). A client whose `reused` is 0 and `created` is not never reuses its sessions.
 
     Reads exchange_id, broker, client_id, request_kind, session_outcome.
@@ -90,8 +90,8 @@ def creators(fetches: pa.Table) -> pa.Table:
 
 
 def events(fetches: pa.Table) -> pa.Table:
-    """What fetches that may have a session did, a row each: exchange_id, broker, client_id, and 0 or 1 for created,
-    refused, reused, ended, lost, epoch_errors (see `creators`, which reads the same columns)."""
+    """The session events of fetches that may have a session, a row each. Columns: exchange_id, broker, client_id, and 0
+    or 1 for created, refused, reused, ended, lost, epoch_errors (see `creators`, which reads the same columns)."""
     rows = fetches.filter(pa.array(~np.asarray(_sessionless(fetches)), pa.bool_()))
     created = _equals(rows, "session_outcome", "created")
     flags = {

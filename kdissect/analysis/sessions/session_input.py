@@ -122,10 +122,10 @@ class Waiting:
         )
 
     def split(self) -> tuple[Waiting, Waiting | None]:
-        """Those that are settled, up to the first that is not, and the others.
+        """The rows that are settled, up to the first that is not, and the others.
 
-        A slice costs nothing, while picking rows copies all their columns: that is done only when most of what waits
-        is settled behind one that is not, or partitions are out of order.
+        A slice costs nothing, while picking rows copies all their columns. So rows are picked only when most waiting
+        rows are settled behind one that is not, or partitions are out of order.
         """
         done = (self.used == NEVER) & (self.created == NEVER)
         if done.all():

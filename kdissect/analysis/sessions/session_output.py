@@ -1,4 +1,4 @@
-"""What the tracker found, as columns of the contract's tables."""
+"""The tracker's results as columns of the contract's tables."""
 
 from __future__ import annotations
 

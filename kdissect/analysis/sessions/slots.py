@@ -22,13 +22,13 @@ def slot_demand(
 ) -> pa.Table:
     """Sessions alive at once, per broker, shard and bucket of time: broker, shard, at, live, created.
 
-    A session is alive from its creation until it was closed, replaced, became empty or was found evicted; sessions
-    whose creation was not captured are alive from the capture's first session on, open ones until its end. So `live` is
-    the number of slots that nobody would have been evicted with (a client that forgets its sessions keeps them alive:
-    that is its demand). `every`: length of a bucket in seconds, None for FEW_BUCKETS in all; `live` is the maximum
-    within it, `created` counts creations. Shard is null where a broker's version is not known, and without `by_shard`,
-    where all shards of a broker count together. `until`: end of the capture in microseconds since the epoch, the last
-    instant of the sessions when None.
+    A session is alive from its creation until it was closed, replaced, became empty or was found evicted. Sessions
+    whose creation was not captured are alive from the capture's first session on, open ones until its end. So with
+    `live` slots no session would have been evicted. A client that forgets its sessions keeps them alive: that is its
+    demand. `every`: length of a bucket in seconds, None for FEW_BUCKETS in all; `live` is the maximum within it,
+    `created` counts creations. Shard is null where a broker's version is not known, and without `by_shard`, where all
+    shards of a broker count together. `until`: end of the capture in microseconds since the epoch, the last instant of
+    the sessions when None.
     """
     opened, closed = times(fetch_sessions, "opened_at"), times(fetch_sessions, "closed_at")
     known = np.concatenate([opened[opened != NULL_TIME], closed[closed != NULL_TIME]])
@@ -91,10 +91,10 @@ def last_fetch(fetches: pa.Table) -> int | None:
 def evictors(fetches: pa.Table) -> pa.Table:
     """Clients by how far their new sessions account for others losing theirs, worst first.
 
-    Each time a broker says that a session which was seen alive does not exist any more (`evicted_or_unknown`), one of
-    the creations on that broker since the session's last use has taken its slot. Which one cannot be seen, so all of
-    them share it equally, those of the session's own client left out: `evictions` is the sum of a client's shares. A
-    client that creates a thousand sessions while others create one each stands out, whoever loses.
+    A broker may answer that a session which was seen alive does not exist any more (`evicted_or_unknown`). Then one of
+    the creations on that broker since the session's last use has taken its slot. The capture does not show which one,
+    so all of them share it equally, those of the session's own client left out: `evictions` is the sum of a client's
+    shares. A client that creates a thousand sessions while others create one each stands out, regardless of who loses.
 
     Reads exchange_id, broker, client_id, session_outcome, session_key, request_last_at and response_first_at of
     fetches.

@@ -42,8 +42,8 @@ PARTITIONS_AT_ONCE = 1 << 15
 
 
 class Tracked(NamedTuple):
-    """What a call has settled. Tables; `fetches` and `partitions` have the columns that they came with, session
-    columns filled in, `sessions` and `stays` are rows of `fetch_sessions` and `session_partitions`."""
+    """The rows that a call has settled. `fetches` and `partitions` have the columns that they came with, session
+    columns filled in. `sessions` and `stays` are rows of `fetch_sessions` and `session_partitions`."""
 
     fetches: pa.Table
     partitions: pa.Table
@@ -76,7 +76,7 @@ class SessionTracker:
         self._partitions_known = True
 
     def learn(self, sharded: Mapping[str, bool]) -> None:
-        """What has become known of brokers' session caches; sessions that end from now on have their shards by it."""
+        """Learns which brokers' session caches have shards; sessions that end from now on get their shards by it."""
         self._ended.sharded.update(sharded)
 
     def feed(
@@ -242,7 +242,8 @@ __all__ = ["NO_WATERMARK", "NULL_TIME", "SessionTracker", "Tracked"]
 
 
 def _filled() -> dict[str, Collection[str]]:
-    """The columns that are filled, by table, found out on no rows. What the wire says of `request_kind` is refined."""
+    """The columns that are filled, by table, found out on no rows. `request_kind` is not among them: the tracker only
+    refines it."""
     state, none = c.State(), np.zeros(0, np.int64)
     ended = Ended(Coder(), Coder(), Topics(), {}, with_stays=True)
     rows, uses, partitions = (np.zeros((0, width), np.int64) for width in (FETCH_WIDTH, c.USE_WIDTH, PARTITION_WIDTH))

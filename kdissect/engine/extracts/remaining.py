@@ -1,8 +1,8 @@
 """All readable text of a capture: the texts of messages, read by the schema's walker, and those outside of messages.
 
-Every message that can be walked is taken out of a copy of the capture, in the pass over the capture in which `redact`
-judges the same messages; then what is left of the payloads is searched for readable characters. So a text is found
-whether or not the dissector knows what it is.
+Every message that can be walked is taken out of a copy of the capture, in the pass in which `redact` judges the same
+messages. Then the rest of the payloads is searched for readable characters. So a text is found whether or not the
+dissector knows what it is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kdissect.tables.identity import address
 
 class Walk:
     """Walks the messages of a capture while `redact` reads it. `path`: a copy of that capture, packet by packet at the
-    places that packets have in the redacted one. What was read of the copy becomes zeros.
+    places that packets have in the redacted one. Bytes of the copy that were read become zeros.
 
     `texts`: the texts so far; `addresses`: which names and words among them are IP addresses of TCP packets, known once
     the capture has ended."""

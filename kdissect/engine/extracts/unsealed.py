@@ -2,8 +2,8 @@
 
 Rules. One packet stays one packet, with its time, its place and its headers: frame numbers and times of exchanges are
 those of the sealed capture. A packet carries the plaintext of the records that it completes, as many as there are, at
-sequence numbers that count plaintext from the first one of the connection on. (One that completes none is an
-acknowledgement without data; more than a packet can hold goes into several.) An acknowledgement covers the plaintext of
+sequence numbers that count plaintext from the first one of the connection on. A packet that completes none is an
+acknowledgement without data; more than a packet can hold goes into several. An acknowledgement covers the plaintext of
 all packets whose bytes it covered. SACK options speak of bytes that are gone and are left out. Checksums are zero:
 `redact` computes them.
 

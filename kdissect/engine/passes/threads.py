@@ -57,9 +57,9 @@ class SharedPass(Pass):
 def strands(run: Pass, capture: Packets) -> int:
     """Strands that a capture is shared out among: one for each thread but the one that asks for rows.
 
-    None where rows are handed on as they are made, where some connections decide what is wanted of others, where TLS is
-    decrypted (resumed sessions go by what others agreed on), and where memory for bytes that cannot be read again is
-    shared. All of that is done by the thread that asks.
+    There are 0 where rows are handed on as they are made, where some connections decide what is wanted of others, and
+    where TLS is decrypted (resumed sessions go by what others agreed on). There are also 0 where the capture cannot be
+    read again, since such bytes share one memory. All of that is done by the thread that asks.
     """
     settings = run.books.settings
     if run.books.flowing or settings.selection or settings.keylog is not None or not capture.rereadable:

@@ -69,7 +69,7 @@ def _flows(ends: Ends, hidden: Ids) -> Hashes:
 
 
 def flow_hashes(endpoints: Words) -> Hashes:
-    """What tells the flow of each connection, by its ENDPOINTS: `hashes` of the scanner's table."""
+    """Hashes of each connection's flow, by its ENDPOINTS: the same as `hashes` of the scanner's table."""
     client, broker = (endpoints[:, columns].view(np.uint64) for columns in ([0, 1, 4], [2, 3, 5]))
     order = np.zeros(len(client), np.int64)
     for column in (2, 1, 0):

@@ -95,7 +95,7 @@ class Looking:
         self._count = 0
 
     def add_rows(self, rows: Words, flows: int) -> None:
-        """Add segments, of which `rows` has the columns HEADERS; so many flows are known."""
+        """Add segments: `rows` has their columns HEADERS. `flows`: the number of flows that are known."""
         if flows > len(self._carrying):
             self._carrying = np.concatenate([self._carrying, np.zeros(2 * flows - len(self._carrying), np.bool_)])
         self._carrying[rows[rows[:, 4] > 0, 0] >> 1] = True
@@ -104,7 +104,7 @@ class Looking:
             self._count += len(self._marks[-1])
 
     def look(self, flows: Hashes) -> Look:
-        """What was found; `flows`: what flows are known by, by their numbers."""
+        """The look at all segments that were added; `flows`: the hash of each flow, by its number."""
         found = np.concatenate(self._marks) if self._marks else np.zeros((0, 3), np.int64)
         return Look(flows[self._carrying[: len(flows)]], hashes(found[:, :2]), flows[found[:, 2]])
 

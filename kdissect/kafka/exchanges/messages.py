@@ -82,8 +82,8 @@ class Decoder:
     """Decodes bodies; see the module. Safe to share between threads.
 
     `wanted` maps (API key, side) to None (every field and unknown tags) or to dotted snake_case paths, each with all
-    below it ("topics.partitions.fetch_offset"). "responses.partitions.records@" adds the position of records in the
-    byte array as `records_at`; "*" is everything. Other message types are only checked. Raises UsageError for an
+    below it ("topics.partitions.fetch_offset"). The path "responses.partitions.records@" adds the position of records
+    in the byte array as `records_at`; "*" is everything. Other message types are only checked. Raises UsageError for an
     unknown API or path; with `checked`, paths are known to be right and are not looked at before their first frame. Of
     `sparse` types only bodies whose version has some of the wanted fields make rows.
     """

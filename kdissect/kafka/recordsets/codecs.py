@@ -2,8 +2,8 @@
 
 A `Reader` returns decompressed bytes piece by piece, so that neither a large batch nor a bomb costs more memory than
 one piece. Raw snappy and single snappy blocks are the exception: that format can only be decompressed whole, and
-expands 22-fold at most. Codecs read all that Kafka's own clients read: concatenated gzip members, xerial and raw
-snappy, LZ4 frames whose header checksum is the wrong one of magic 0, several zstd frames in a row.
+expands 22-fold at most. Codecs read all that Kafka's own clients read. Among it are concatenated gzip members, xerial
+and raw snappy, LZ4 frames whose header checksum is the wrong one of magic 0, and several zstd frames in a row.
 """
 
 from __future__ import annotations
@@ -162,9 +162,9 @@ def _lz4(data: memoryview) -> Iterator[bytes]:
 
 
 def mend_lz4(data: memoryview) -> memoryview:
-    """An LZ4 frame with the right header checksum instead of its own (KAFKA-3160: magic-0 writers included the frame's
-    own magic bytes, and readers of magic 0 do not look at it). A copy where it had to be mended; the data where it was
-    right or is no LZ4 frame."""
+    """An LZ4 frame with the right header checksum instead of its own. Writers of magic 0 included the frame's own magic
+    bytes in it (KAFKA-3160), and readers of magic 0 do not look at it. A copy where it had to be mended; the data where
+    it was right or is no LZ4 frame."""
     if len(data) < 7 or data[:4] != LZ4_MAGIC:
         return data
     end = 6 + (8 if data[4] & 0x08 else 0) + (4 if data[4] & 0x01 else 0)

@@ -6,10 +6,10 @@ Rules.
   `OVERDUE_US` after it was sent, a Fetch so long after the longest wait that its client was seen to ask for. A request
   that may wait for others (`PATIENT`) is never overdue. Requests of a connection that is closed do not wait.
 - A broker is gone when it has sent no answer since it refused a connection while none to it was open (or it had been
-  silent for a second). It is also gone when it has sent none since it closed the last of its connections by itself, at
-  least `CUT_OFF` of them together and with requests open: a process that is killed does both. One connection that a
-  broker closes is no evidence, because brokers close such ones for many reasons. Nor is it gone while it fetches from
-  others.
+  silent for a second). It is also gone when it has sent none since it closed the last of its connections by itself. At
+  least `CUT_OFF` of them were closed together and with requests open: a process that is killed does both. One
+  connection that a broker closes is no evidence, because brokers close such ones for many reasons. Nor is it gone while
+  it fetches from others.
 - A broker that shuts down in order answers all requests first. It is gone when three things hold. It closed the last of
   its connections at one instant, at least `CLIENTS` clients among them. It did not answer for `AWAY_US` after that.
   Each of these clients has sent requests to other brokers meanwhile. Connections that were idle for a minute are no

@@ -1,6 +1,6 @@
 """Columns that have one value in all rows of a table: taken out of it, and put back.
 
-Many columns are like that for a whole capture: its name, a broker, errors that nobody made. A value that is kept once
+Many columns are like that for a whole capture: its name, a broker, errors that no one made. A value that is kept once
 need not be packed and unpacked, nor made a part of every row, a million times.
 """
 
@@ -60,7 +60,7 @@ def _value(column: pa.ChunkedArray) -> Any:
 
 
 def _number(chunks: list[pa.Array]) -> Any:
-    """The same of numbers. Most columns of several differ at their ends."""
+    """The one value of numbers, _VARIED for several. Most columns of several differ at their ends."""
     parts = [chunk.to_numpy() for chunk in chunks if len(chunk)]
     value = parts[0][0]
     if parts[0].dtype.kind == "f":

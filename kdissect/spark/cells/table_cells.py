@@ -62,9 +62,9 @@ def _write(table: pa.Table, sink: Any) -> None:
 
 
 class Pieces:
-    """Tables in files of a folder, whose places are the cells: what one machine's tasks hand on need not go through the
-    JVM, which copies it four times and packs it twice. They are packed and written by a thread of its own, a few behind
-    whoever gives them. Columns of one value are not among a file's rows (`single_values`)."""
+    """Tables in files of a folder, whose places are the cells. So rows that one machine's tasks hand on need not go
+    through the JVM, which copies them four times and packs them twice. A thread of its own packs and writes the files,
+    a few behind the caller. Columns of one value are not among a file's rows (`single_values`)."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -182,7 +182,7 @@ def cut(table: pa.Table, size: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
 
 
 def note(name: str, value: Any) -> Cell:
-    """A staged row with a value for the driver or for a task of the same job. Nobody keeps it."""
+    """A staged row with a value for the driver or for a task of the same job. No later job reads it."""
     return Cell(name, "", pickle.dumps(value))
 
 
@@ -214,7 +214,7 @@ class Stash:
             yield from self._out(name)
 
     def take(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        """The same for rows of which there may be enough already."""
+        """Take rows that may be enough already; staged rows when there are enough."""
         if table.nbytes < self._enough:
             for batch in table.combine_chunks().to_batches():
                 yield from self.put(name, batch)
@@ -227,7 +227,7 @@ class Stash:
         return rows([Cell(name, "", data, origin=self._origin)])
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left."""
+        """Staged rows of everything that is left."""
         for name in list(self._kept):
             yield from self._out(name)
 

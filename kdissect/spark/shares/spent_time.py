@@ -1,9 +1,9 @@
 """`time_budget` and `time_ledger`: time is divided broker by broker, and added up subject by subject.
 
-What an exchange's time went to depends on other exchanges of its connection, and on whether its broker answered
-anybody. So all rows of a broker come to one task, which divides their time into spans. Brokers and connections are done
-then. Exchanges of client processes, groups and topics, which have several brokers, are dealt out with their spans once
-more, by subject.
+How an exchange's time divides depends on other exchanges of its connection, and on whether its broker answered anybody.
+So all rows of a broker come to one task, which divides their time into spans. Brokers and connections are done then.
+Exchanges of client processes, groups and topics, which have several brokers, are dealt out with their spans once more,
+by subject.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def divide(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
 
 
 def gather(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator[pa.RecordBatch]:
-    """What `divide` gives of some subjects to rows of `name`."""
+    """The rows that `divide` makes of some subjects, to rows of `name`."""
     schema, kinds = SCHEMAS[name].remove_metadata(), dict[str, dict[str, list[pa.Table]]]()
 
     def plain(table: pa.Table) -> Iterator[pa.RecordBatch]:

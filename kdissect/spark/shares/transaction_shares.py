@@ -1,7 +1,7 @@
 """`transactions`: everything about a producer's transactions comes to one task, whichever brokers it spoke with.
 
 Requests name a transactional id, a producer id or both; one belongs to several of the other where a producer got new
-ids. What belongs together is one share (`join_producers`), known by one text. Of exchanges a share has those of its
+ids. Ids that belong together are one share (`join_producers`), known by one text. Of exchanges a share has those of its
 rows, and the latest ones of all: a transaction that nothing ended was open until then.
 """
 

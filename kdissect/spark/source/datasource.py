@@ -1,8 +1,8 @@
 """The data source: `spark.read.format("kdissect").option("table", "segments").load("captures/")`.
 
 A Python data source is one stage: it cannot bring the packets of a connection together. So it gives packets and TCP
-segments of any captures, a file being one partition; tables of the contract only with the option `per_capture`, where
-each capture, all files of a rotated set, is read by one task with the engine of one machine.
+segments of any captures, a file being one partition. It gives tables of the contract only with the option
+`per_capture`. Then one task reads each capture, all files of a rotated set, with the engine of one machine.
 
 Options: `table` (packets when not given), `columns` (a,b: there is no column pruning in the API, so say it here),
 `per_capture`, and as in `kdissect.open` `start`, `end`, `keylog`, `verify`.
@@ -82,7 +82,7 @@ class Asked:
 
     @property
     def schema(self) -> pa.Schema:
-        """What is read, in Arrow's terms."""
+        """The columns that are read, in Arrow's terms."""
         if not self.whole:
             return packet_rows.schema_of(self.table, self.columns)
         return pa.schema([SCHEMAS[self.table].field(column) for column in self.columns])
@@ -133,7 +133,7 @@ def _seconds(options: Mapping[str, str], name: str) -> float | None:
 
 
 def _paths(options: Mapping[str, str]) -> list[str]:
-    """What `load` was given: one path, or a JSON list of them."""
+    """The paths that `load` was given: one path, or a JSON list of them."""
     if "paths" in options:
         return [str(path) for path in json.loads(options["paths"])]
     if "path" in options:
@@ -233,7 +233,7 @@ class Format(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """The name that `format` is given."""
         return NAME
 
     def schema(self) -> StructType:
@@ -264,7 +264,7 @@ class FilteringFormat(Format):
 
 
 def _of(query: Asked, schema: StructType) -> Asked:
-    """What is asked for with the columns that `.schema(...)` names. Raises UsageError for others."""
+    """The query with the columns that `.schema(...)` names. Raises UsageError for others."""
     if schema.names == query.columns:
         return query
     known = query.schema.names

@@ -1,18 +1,18 @@
 """A directory that captures are rotated into, as a stream of files: `table` = files of the data source.
 
 A file is complete when a later one of its set is there (later by its first packet's time), or when it was not written
-to for `quiet` seconds. Files of a set come in this order, each once; a file that turns up before one that has come
-already is left alone, and so are files without packets and files that are no captures. Of a file that is there plain
-and compressed the plain one is read. Folders in the directory (hidden ones and links left alone) hold sets of their
-own, whose names begin with the folder's.
+to for `quiet` seconds. Files of a set come in this order, each once. A file that turns up before one that has come
+already is left alone. So are files without packets and files that are no captures. Of a file that is there plain and
+compressed the plain one is read. Folders in the directory (hidden ones and links left alone) hold sets of their own,
+whose names begin with the folder's.
 
-An offset is, for each set, the first packet's time and the name of the last file that came, and the files that came
-with it: so a batch has the files that it was planned with, when it is read, and when it is planned again after a
-restart. One that has gone meanwhile is told as a problem by whoever reads it. No batch has more than `most` files,
+An offset has, for each set, the first packet's time and the name of the last file that came, and the files that came
+with it. So a batch has the files that it was planned with, when it is read, and when it is planned again after a
+restart. A file that has gone meanwhile becomes a problem row when it is read. No batch has more than `most` files,
 where that is given.
 
 A set that had no new file for `forget` seconds is over: a row without a file says so to who keeps its state. Its place
-in the offset stays, so that nothing is read again; another file begins it anew.
+in the offset stays, so that nothing is read again; another file begins it again.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ def bare(name: str) -> str:
 
 
 def place(first: int, name: str) -> tuple[int, list[tuple[int, int, str]]]:
-    """What files of a set are in order of: first packet's time, then the name with its numbers read as numbers."""
+    """The key that files of a set are ordered by: first packet's time, then the name with its numbers read as
+    numbers."""
     parts = [part for part in re.split(r"(\d+)", bare(name)) if part]
     return first, [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
 
@@ -188,7 +189,7 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: list[Row] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What is complete now is all that comes."""
+        """Limit the stream to the files that are complete now."""
         self._last = self._files.complete()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802

@@ -34,7 +34,7 @@ def condition(pushed: Any, schema: pa.Schema) -> str | None:
 
 
 def together(conditions: Sequence[str]) -> str | None:
-    """What all of them say, None for none."""
+    """One condition that holds where all of these do, None for none."""
     return " and ".join(f"({one})" for one in conditions) or None
 
 

@@ -1,9 +1,9 @@
 """Captures in file systems elsewhere: hdfs:, s3a:, abfss: and what else there is a client for.
 
-The driver lists them, folders with the folders in them, and looks at the first bytes of many at a time. Files that hold
-these bytes only stand for them here, so that the rules for local files (`kdissect.capture.sources`) decide what is a
-capture, which files are one set and in which order. Tasks read them as they read local files (`remote_storage`): an
-index of the packets by streaming, payloads by ranges.
+The driver lists them, folders with the folders in them, and looks at the first bytes of many at a time. Files with only
+these bytes stand for them here. So the rules for local files (`kdissect.capture.sources`) decide what is a capture,
+which files are one set and in which order. Tasks read them as they read local files (`remote_storage`): an index of the
+packets by streaming, payloads by ranges.
 
 For a scheme that nothing in Python opens, the session's JVM lists, and tasks get whole files by Spark's own reader
 (`binaryFile`); all of that is `whole_files` and `HadoopFiles`. So a file must fit a worker's memory and may have WHOLE
@@ -57,7 +57,8 @@ _LOCAL = re.compile(r"file:/+", re.IGNORECASE)
 
 
 def split_local(paths: Named | Sequence[Named]) -> tuple[Named | list[Named] | None, list[str]]:
-    """What is on this machine (None: nothing), `file:` URLs as paths, and what is in file systems elsewhere."""
+    """The paths on this machine (None: nothing), `file:` URLs as plain paths, and the paths in file systems
+    elsewhere."""
     if isinstance(paths, str | os.PathLike):
         return (None, [paths]) if isinstance(paths, str) and _elsewhere(paths) else (_plain(paths), [])
     if not isinstance(paths, Sequence):
@@ -204,7 +205,8 @@ def _list_matches(files: Lister, path: str) -> list[Listed]:
 
 
 def _match_below(files: Lister, folder: str, parts: Sequence[str]) -> list[Listed]:
-    """What matches the parts of a pattern below a folder; `**` stands for any number of folders, as on local disks."""
+    """The files and folders that match the parts of a pattern below a folder; `**` stands for any number of folders, as
+    on local disks."""
     part, rest = parts[0], parts[1:]
     if not _SIGNS.search(part):
         place = f"{folder}/{part}"

@@ -1,10 +1,10 @@
 """`kdissect.spark.stream`: rows of exchanges while captures are being rotated into a directory.
 
-Complete files of the directory (`file_stream`) are grouped by their set, and a stateful operator goes on with
-each set where it stopped (`kdissect.engine.resumption`): connections, unfinished frames and waiting requests are its
-state, in Spark's RocksDB state store. What has been read and where each set stands is in the query's checkpoint, so
-with a sink that takes part in it (Spark's files, Delta, Iceberg) every row comes exactly once, whenever the query is
-stopped or killed. A set's files are read one after the other by one task; different sets by different tasks.
+Complete files of the directory (`file_stream`) are grouped by their set. A stateful operator goes on with each set
+where it stopped (`kdissect.engine.resumption`). Connections, unfinished frames and waiting requests are its state, in
+Spark's RocksDB state store. The query's checkpoint has the files that were read and where each set stands. So with a
+sink that takes part in it (Spark's files, Delta, Iceberg) every row comes exactly once, whenever the query is stopped
+or killed. A set's files are read one after the other by one task; different sets by different tasks.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ def stream(
     `table`: exchanges, fetches, fetch_partitions, list_offsets, producer_ids, groups, record_batches or problems; a
     query for each table (`follow` writes several by one). `columns`: names (None: all but those of the analysis, such
     as `hold`). A file is read once a later one of its set is there; with `quiet` also once it was not written to for so
-    many seconds. A batch has `most` files at most, and what is unfinished of a set that had no new file for `forget`
-    seconds (None: ever) is forgotten (both with PySpark 4.2 and later). Write the rows with a checkpoint, by appending:
+    many seconds. With PySpark 4.2 and later a batch has `most` files at most, and the state of a set that had no new
+    file for `forget` seconds (None: ever) is forgotten. Write the rows with a checkpoint, by appending:
 
         stream(spark, "/captures").writeStream.option("checkpointLocation", "/state").start("/tables/exchanges")
 
-    Sets the session's state store to RocksDB, which the stateful operator needs, beside the package protobuf. Raises
+    Sets the session's state store to RocksDB, which the stateful operator needs, next to the package protobuf. Raises
     UsageError.
     """
     wanted = _columns(table, columns)
@@ -128,7 +128,7 @@ def _columns(table: str, names: Sequence[str] | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is made of each file."""
+    """The tables and columns that are made of each file."""
 
     tables: dict[str, list[str]]
     """Columns by the table's name."""

@@ -1,9 +1,9 @@
 """Third stage: the analysis, broker by broker, and the findings.
 
-Fetch sessions, holds and share sessions belong to a broker, whatever connections they were used over: all rows of a
-broker come to one partition, in lots in order of time, and go through the engine's own analysis bit by bit: memory
-holds what the analysis waits with, not a broker's rows. Findings are looked for in what is left when every partition
-has taken out the rows that no finding can depend on.
+Fetch sessions, holds and share sessions belong to a broker, over all of its connections. So all rows of a broker come
+to one partition, in lots in order of time. They go through the engine's own analysis bit by bit: memory holds what the
+analysis waits with, not a broker's rows. Findings are looked for in what is left when every partition has taken out the
+rows that no finding can depend on.
 """
 
 from __future__ import annotations
@@ -128,12 +128,13 @@ def summed_in(name: str) -> tuple[str, ...]:
 
 
 def summed_decoded(name: str) -> tuple[str, ...]:
-    """Those that it reads as they were decoded."""
+    """The tables that a summed table reads as they were decoded."""
     return tuple(one for one in SUMMED[name] if one not in summed_in(name))
 
 
 def columns_to_ask(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """What to ask of a broker's analysis so that these tables, and the findings if they are among them, can be made."""
+    """The columns to ask of a broker's analysis so that these tables, and the findings if they are among them, can be
+    made."""
     found = {
         name: list(columns)
         for name, columns in tables.items()
@@ -193,7 +194,7 @@ def analyse(
 
 
 def holds_exchanges(plan: Plan) -> bool:
-    """Whether rows of `exchanges` are told their holds."""
+    """Whether rows of `exchanges` get their holds."""
     return Stage(columns_to_ask(plan.tables)).holds_exchanges
 
 
@@ -208,8 +209,8 @@ def _begin_analysis(columns: Mapping[str, Sequence[str]], cells: Iterator[Cell])
 def _analysed(
     stage: Stages, builder: TableBuilder, cells: Iterator[Cell], end: int | None
 ) -> Iterator[Mapping[str, pa.Table]]:
-    """Tables out of one broker's lots, as far as they are settled. What comes later is not before the `end`; None:
-    nothing does."""
+    """Tables out of one broker's lots, as far as they are settled. Later rows are not before the `end`; None: there are
+    none."""
     none = {name: builder.finished(name, []) for name in stage.tables if name in builder.columns}
     if "api_versions" in none:
         none["api_versions"] = builder.offered.table(builder.brokers)
@@ -249,7 +250,7 @@ def _fed(
 
 
 def _staged(tables: Mapping[str, pa.Table], plan: Plan, broker: str) -> Iterator[pa.RecordBatch]:
-    """Pieces of the tables asked for, and what findings read of them. Those of `exchanges` were never here."""
+    """Pieces of the tables asked for, and what findings read of them. Rows of `exchanges` were never here."""
     for name, table in tables.items():
         if name not in MADE or name == "exchanges" or not table.num_rows:
             continue
@@ -262,7 +263,7 @@ def _staged(tables: Mapping[str, pa.Table], plan: Plan, broker: str) -> Iterator
 
 
 def evidence_of(name: str, table: pa.Table, plan: Plan) -> Iterator[pa.RecordBatch]:
-    """What findings can depend on of some rows of a table, resolved, as staged rows, one in each batch."""
+    """Those rows of a table that findings can depend on, resolved, as staged rows, one in each batch."""
     read = {*FINDINGS.tables[name], *sort_columns(name)}
     part = table.select([column for column in table.column_names if column in read])
     counts = SecondCounts()
@@ -360,8 +361,8 @@ def _pieces(name: str, table: pa.Table, broker: str = "") -> Iterator[pa.RecordB
 def find_findings(
     batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, quality: pa.Table | None, clusters: Searched
 ) -> Iterator[pa.RecordBatch]:
-    """What `deal_evidence` gives, in order of `broker` and `lot`, those of a span together, to staged rows with what is
-    found in each span of each cluster. `quality`: the table `capture_quality`."""
+    """Rows of `deal_evidence`, in order of `broker` and `lot`, those of a span together, to staged rows with the
+    findings of each span of each cluster. `quality`: the table `capture_quality`."""
     alone = len(clusters) == 1
     learned = {"leaders": names.leaders.table(names.topics), "topics": names.topics.table()}
     apart = {name: dict(_clusters(table)) for name, table in learned.items()}

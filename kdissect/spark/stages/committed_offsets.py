@@ -1,7 +1,7 @@
-"""`offset_commits`: a commit is held against what fetches told of its partition's log, whichever broker answered them.
+"""`offset_commits`: commits are compared with high watermarks in fetch answers, whichever broker gave them.
 
 First every lot's fetches and their partitions become sightings of high watermarks, dealt out with the commits by
-partition; then each task has all that was seen of its partitions, and the commits to them.
+partition. Then each task has all sightings of its partitions, and the commits to them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def deal(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
 
 
 def sightings(fetches: pa.Table, partitions: pa.Table, capture: str) -> pa.Table:
-    """What answers told of high watermarks, and when: rows of SIGHTED."""
+    """The high watermarks in answers, and when they left: rows of SIGHTED."""
     high, n = keys_of(partitions)
     at = locate((high, n), keys_of(fetches))
     when = fetches["response_first_at"].take(pa.array(at, mask=at < 0)).combine_chunks()

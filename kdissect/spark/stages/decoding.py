@@ -1,7 +1,7 @@
 """Second stage: the rows of a partition's connections, in capture order, become unresolved rows of tables.
 
-It is the engine's own run, over what came to the partition instead of files. What names things for the whole job
-(brokers, topics, groups of clients) is collected as far as this partition's messages tell and sent to the driver.
+It is the engine's own run, over what came to the partition instead of files. Names for the whole job (of brokers,
+topics, groups of clients) are collected from this partition's messages and sent to the driver.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ SENT = "sent"
 
 @dataclass(slots=True)
 class Learned:
-    """What one partition's messages tell about the whole job."""
+    """Facts about the whole job from one partition's messages."""
 
     brokers: Brokers
     topics: Topics
@@ -113,7 +113,7 @@ class PartitionInputs:
 
     @contextmanager
     def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
-        """What leaves is taken out; the names of its clients stay here."""
+        """Take out the exchanges that leave as units; the names of their clients stay here."""
         assert isinstance(completion.reader, Gathered)
         connection, n, client = self.departures.take_giants(harvest, completion, completion.reader)
         yield
@@ -143,7 +143,7 @@ def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0)
 
 
 def _note_tables(staged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Staged rows, and at the end of which tables there were some."""
+    """Staged rows, and at the end the names of the tables that had some."""
     found: set[str] = set()
     for batch in staged:
         found.update(batch.column("table").to_pylist())
@@ -152,7 +152,7 @@ def _note_tables(staged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Decoding:
-    """What is decoded in one partition, as staged rows. `whole`: whether connections are whole here."""
+    """Decodes one partition to staged rows. `whole`: whether connections are whole here."""
 
     def __init__(self, plan: Plan, whole: bool, origin: int = 0) -> None:
         self.plan = plan
@@ -216,7 +216,7 @@ class Decoding:
             yield rows([kept_note(OWNERS, owned(builder.directory), Owned)])
 
     def learned(self, quality: list[Quality]) -> Learned:
-        """What the messages so far have told."""
+        """The facts from the messages so far."""
         builder, connections = self.books.builder, self.books.ledger.connections
         directory = builder.directory
         groups = {
@@ -247,7 +247,7 @@ class Decoding:
 
 
 class Following(Decoding):
-    """What follows the connections of one partition makes."""
+    """Decodes one partition and follows its connections."""
 
     def __init__(self, plan: Plan, origin: int = 0) -> None:
         super().__init__(plan, whole=True, origin=origin)

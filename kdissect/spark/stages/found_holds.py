@@ -1,7 +1,7 @@
-"""What the analysis found out about exchanges, on its way back to their rows.
+"""Holds and waits of exchanges, on their way from the analysis back to the rows.
 
-Rows of `exchanges` are the widest, and the analysis reads few of them: they stay with the task that decoded them, and
-what is told of each (`hold` and WAITS) comes to them by its key, a few bytes an exchange.
+Rows of `exchanges` are the widest, and the analysis reads few of them. So they stay with the task that decoded them.
+The results for each (`hold` and WAITS) come to them by its key, a few bytes an exchange.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Telling:
             yield self._out(origin)
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left."""
+        """Staged rows of everything that is left."""
         for origin in list(self._kept):
             yield self._out(origin)
 
@@ -77,7 +77,7 @@ def _count(tables: list[pa.Table]) -> int:
 
 
 class Found:
-    """What was told of the exchanges of one task: first all of it is taken, then rows are filled."""
+    """Holds and waits for the exchanges of one task: first all of them are added, then rows are filled."""
 
     def __init__(self) -> None:
         self._parts: list[pa.Table] = []

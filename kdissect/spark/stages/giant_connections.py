@@ -1,10 +1,11 @@
 """Giant connections: most of their exchanges are decoded by other tasks than the one that follows the connection.
 
 A connection's packets are put in order and cut into frames by one task, for that goes byte by byte. Once a connection
-has had `Plan.giant` bytes of frames, its fetches and produces, which are what makes a connection large, leave this task
-undecoded as units of `Plan.unit` bytes: requests and responses as they were paired (so the headers that a response
-needs come with it), with the places of their bytes in the files. Any task reads and decodes a unit, by the engine's
-own completion. All other exchanges, which may tell something about their connection, are decoded where they are.
+has had `Plan.giant` bytes of frames, its fetches and produces leave this task undecoded, as units of `Plan.unit` bytes.
+They are what makes a connection large. A unit has requests and responses as they were paired (so the headers that a
+response needs come with it), with the places of their bytes in the files. Any task reads and decodes a unit, by the
+engine's own completion. All other exchanges, which may tell something about their connection, are decoded where they
+are.
 """
 
 from __future__ import annotations

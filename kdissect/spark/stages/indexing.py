@@ -2,8 +2,8 @@
 
 Every TCP packet is a row of the engine's own scanner, which both directions of a 4-tuple share a bucket by. Payloads
 stay in the file where a later stage can read ranges of it; others (compressed files, packets that were put together
-from IP fragments) travel with the rows. What is known of the file as a whole (its report, problems, counts) goes along
-in a row of its own.
+from IP fragments) travel with the rows. Facts about the file as a whole (its report, problems, counts) go along in a
+row of their own.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SHARED = (
 
 @dataclass(slots=True)
 class FileFacts:
-    """What was found out about one file."""
+    """Facts about one file as a whole."""
 
     capture: int
     file: int
@@ -129,7 +129,7 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
 
 
 def _looks(plan: Plan, number: int, looking: Looking, flows: Words) -> Iterator[pa.RecordBatch]:
-    """What tells a file's flows to other captures, for the tasks that have it of all of them."""
+    """Marks that identify a file's flows to other captures, for the tasks that have those of all files."""
     carrying, marks, marked = looking.look(np.arange(len(flows)).astype(np.uint64))
     of, known, nothing = np.concatenate([carrying, marked]), hashes(flows), np.zeros(len(flows), np.int64)
     mark = np.concatenate([known[carrying], mixed(marks.view(np.int64), seed=1)])
@@ -140,7 +140,7 @@ def _looks(plan: Plan, number: int, looking: Looking, flows: Words) -> Iterator[
 
 
 def _views(plan: Plan, views: Sequence[Words], scanner: Viewpoints) -> Iterator[pa.RecordBatch]:
-    """The same of the flows of a file's interfaces."""
+    """Directions of the flows that each interface of a file has, for the tasks that have those of all."""
     flows = scanner.flows
     view, direction = np.unique(np.concatenate([np.zeros((0, 2), np.int64), *views]), axis=0).T
     interface = np.array([scanner.interface[one] for one in view.tolist()], np.int64)
@@ -203,7 +203,7 @@ class Chunks:
         return self._count >= self._most or self._bytes >= PAYLOAD
 
     def cut(self, flows: Words) -> Iterator[pa.RecordBatch]:
-        """What was collected, a row for each bucket."""
+        """The segments that were collected, a row for each bucket."""
         if not self._count:
             return
         rows, payload = np.concatenate(self._rows), np.concatenate(self._payloads)

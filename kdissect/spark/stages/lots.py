@@ -1,10 +1,11 @@
 """Lots: what the analysis works on, cut so that a later stage can take a broker's rows in order of time, bit by bit.
 
-Of exchanges they hold the few that the analysis reads itself (`FEW`): what was found out about the others is told by
-their rows in `fetches` and `produces`, and goes back to where they were decoded (`found_holds`).
+Of exchanges they hold the few that the analysis reads itself (`FEW`). The others have rows in `fetches` and `produces`,
+and what the analysis finds in these goes back to where the exchanges were decoded (`found_holds`).
 
 A lot holds all rows of its exchanges, of every table that the analysis reads; it is known by its first instant. Lots
-are short, for whoever reads those of many partitions in order of their first instants holds back about one of each.
+are short, because a task that reads those of many partitions in order of their first instants holds back about one of
+each.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Lots:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left."""
+        """Staged rows of everything that is left."""
         kept, self._kept, self._rows, self._bytes = self._kept, {}, 0, 0
         if not kept:
             return

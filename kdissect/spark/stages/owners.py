@@ -1,4 +1,4 @@
-"""Whose connections a partition has followed: what rows are told their capture and broker by when they are written."""
+"""Owners of the connections that a partition has followed, by which written rows get their capture and broker."""
 
 from __future__ import annotations
 

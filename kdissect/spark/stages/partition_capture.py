@@ -1,9 +1,9 @@
 """Connections of one partition as a capture of their own: what the engine reads instead of a file.
 
-The payloads of a partition's packets, one behind the other in capture order, are a byte stream like any capture; its
-logical offsets are ours, and a table leads from them back to the files. The window holds the stream's last megabytes;
-what left it is read from the files again, where they can be read by range, and is kept by the engine where they
-cannot. Packets keep their numbers, so that everything which names packets and files comes out as in a local run.
+The payloads of a partition's packets, one behind the other in capture order, are a byte stream like any capture. Its
+logical offsets are ours, and a table leads from them back to the files. The window holds the stream's last megabytes.
+Bytes that left it are read from the files again, if they can be read by range; otherwise the engine keeps them. Packets
+keep their numbers, so that everything which names packets and files comes out as in a local run.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Files:
 class Gathered:
     """The packets of one capture that came to this partition, in capture order. Read once.
 
-    What the files were like, and what was wrong with them, the driver knows: there is nothing of it here.
+    Reports and problems of the files are with the driver, not here.
     """
 
     def __init__(self, source: Source, pieces: Iterator[Piece], secrets: list[bytes]) -> None:
@@ -264,7 +264,7 @@ def rows_of_index(batches: Iterable[pa.RecordBatch], facts: list[bytes] | None =
 
 
 class Survey(NamedTuple):
-    """What is read of index rows: flows that stand in SHARED before them, as one viewpoint has them, or all."""
+    """How index rows are read: only flows that stand in SHARED before them, as one viewpoint has them, or all."""
 
     view: int | None
 

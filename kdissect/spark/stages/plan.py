@@ -1,4 +1,4 @@
-"""What every task of a job knows: the captures and their files, the tables asked for, and how to read."""
+"""The plan that every task of a job knows: the captures and their files, the tables asked for, and how to read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ payloads that cannot be read by range; or something else, as `kind` says."""
 
 
 class RowKind(IntEnum):
-    """What a row of INDEX has. Those of a bucket that are no part of a file come first, in this order."""
+    """Kinds of rows of INDEX. Rows of a bucket that are no part of a file come first, in this order."""
 
     PACKETS = 0
     """Segment rows."""
@@ -158,7 +158,7 @@ class Plan:
 
 
 def source_of(capture: CaptureSet, payload: bool) -> Source:
-    """A capture as tasks know it. `payload`: carry payloads whatever the files are."""
+    """A capture as tasks know it. `payload`: carry payloads even if files can be read by range."""
     files = [(member.name, str(member.path.resolve() if member.path else "")) for member in capture.members]
     ranged = not payload and capture.rereadable
     stored = [Path(path).stat().st_size for _, path in files]

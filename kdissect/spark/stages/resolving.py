@@ -1,4 +1,4 @@
-"""What the driver puts together once every partition was decoded, and what tasks resolve names with."""
+"""Puts together on the driver what every partition has learned, and resolves names in tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from kdissect.tables.versions import Offered
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What resolves the rows of any partition: small, and sent to every task."""
+    """The names and facts that resolve the rows of any partition: small, and sent to every task."""
 
     columns: Mapping[str, list[str]]
     brokers: Brokers
@@ -61,7 +61,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the driver knows after decoding."""
+    """The driver's knowledge after decoding."""
 
     names: Names
     tables: Mapping[str, pa.Table]

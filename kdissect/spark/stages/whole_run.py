@@ -1,12 +1,12 @@
 """A whole job by one task: the engine's own run over the captures' files, as on one machine.
 
-Spreading connections over tasks takes two to three times the work: packets are indexed and their payloads read again,
+Spreading connections over tasks takes two to three times the work. Packets are indexed and their payloads read again,
 and rows go to the analysis, which needs all of a broker's, and back. Where there are not so many cores that this pays,
 one task reads, decodes and analyses everything in one pass, and stages rows that are complete.
 
-Names of brokers and topics are those that are known when rows are staged. Where a later message tells another one, what
-was staged does not count: the captures are read once more, with unresolved rows in a temporary file until all names are
-known (`AnalysedRun.settled`). Staged rows have the number of the reading as their `origin`.
+Names of brokers and topics are those that are known when rows are staged. If a later message gives another name, the
+staged rows do not count. Then the captures are read once more, with unresolved rows in a temporary file until all names
+are known (`AnalysedRun.settled`). Staged rows have the number of the reading as their `origin`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ NOTHING_COUNTED = Tally(np.zeros((0, 0), np.int64), 0, 0, 0, {})
 
 def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.RecordBatch]:
     """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables. `straight`:
-    tables that are written to files instead; the names of these are told at the end."""
+    tables that are written to files instead; the last rows have the names of these files."""
     captures = [_open_source(source) for source in plan.sources]
     # beside a thread that makes Parquet, which is busy all the time, more of them are not sooner done
     jobs = 1 if straight is not None else max(plan.cores, 1)
@@ -86,7 +86,8 @@ def _open_source(source: Source) -> CaptureSet:
 
 
 def _as_read(run: AnalysedRun) -> Iterator[Mapping[str, pa.Table]]:
-    """Parts of a run, with the names that are known by then. Raises LateNames when others are told."""
+    """Parts of a run, with the names that are known by then. Raises LateNames when a later message gives other
+    names."""
     if not run.stage.hidden:
         for part, _ in run.as_read():
             yield part
@@ -127,7 +128,7 @@ class Reading:
         self._full: dict[str, set[str]] = {}
 
     def staged(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
-        """All rows, then what the driver is told."""
+        """All rows, then the rows for the driver."""
         told: set[str] = set()
         straight, pieces = self._straight, self._pieces
         with (

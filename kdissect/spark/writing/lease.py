@@ -4,7 +4,7 @@
 
 Rules.
 
-- A run puts its own file there first and looks for those of others then, so of two runs that begin at the same instant
+- A run puts its own file there first and looks for those of others then. So of two runs that begin at the same instant
   at least one sees the other. It goes away again where another run is alive.
 - A run makes its file's time now every BEAT seconds. One that has not done so for STALE seconds counts as dead, and its
   file is removed. Times are those of the file system, which are compared with that of the run's own new file: clocks of
@@ -235,8 +235,8 @@ def _writer(data: bytes) -> Writer | None:
 
 
 def _machine() -> str:
-    """What has the same numbers of processes as this one: a boot of a machine, and a namespace; empty where the system
-    does not say."""
+    """A text for the scope of this process's number: a boot of a machine, and a namespace; empty where the system does
+    not say."""
     try:
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     except OSError:

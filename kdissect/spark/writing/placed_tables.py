@@ -106,7 +106,7 @@ class PlacedTables(Mapping[str, "DataFrame"]):
 
     @property
     def schemas(self) -> dict[str, pa.Schema]:
-        """What tables are as they are written; Spark finds the comments of their columns in their files."""
+        """The schemas of tables as they are written; Spark finds the comments of their columns in their files."""
         found = {}
         for name, columns in self._made.plan.tables.items():
             schema = schema_of(name, columns)

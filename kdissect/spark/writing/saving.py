@@ -65,11 +65,10 @@ def write(
     All of them are there together at the end (`snapshots`), in Delta or Iceberg table by table, where rows of exchanges
     are merged by their id. Each has `capture`, `broker`, `at`, `date` and its ids as numbers. `by`: for each table the
     columns that folders are made by; None: DATE_AND_CLUSTER where tasks write Parquet themselves, on disks that they
-    share, else none. `on_start` is told what is done, each table's name among it, and so is Spark's UI.
-    `lease`: the caller's for `output`; without it the function takes one. Logs a line for each capture set
-    (`kdissect.spark`, INFO).
-    Raises OutputError where nothing can be written, UsageError for a job that was not made to be written, and while
-    another run writes to `output`."""
+    share, else none. `on_start` is called with the name of each step, such as a table's; Spark's UI shows the steps,
+    too. `lease`: the caller's for `output`; without it the function takes one. Logs a line for each capture set
+    (`kdissect.spark`, INFO). Raises OutputError where nothing can be written, UsageError for a job that was not made to
+    be written, and while another run writes to `output`."""
     if not dataset.plan.placed:
         raise UsageError("these tables were not made to be written: ask for them with keep=, or write them by Spark")
     files = HadoopFiles(dataset.spark)
@@ -222,7 +221,7 @@ def _said(file: str, wrong: CaptureProblem) -> str:
 
 
 def _describe(session: SparkSession, text: str | None) -> None:
-    """What Spark's UI says of the jobs that follow."""
+    """Set the text that Spark's UI shows for the jobs that follow."""
     context = getattr(session, "sparkContext", None)
     if context is not None:
         context.setJobDescription(None if text is None else f"kdissect: {text}")

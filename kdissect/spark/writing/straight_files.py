@@ -21,7 +21,7 @@ ROWS = (By.BLOCK, By.RECORD_SETS, By.END, By.NOTED)
 
 
 def straight_tables(names: Collection[str]) -> list[str]:
-    """Those of these tables that can be written as they are made."""
+    """The tables among these that can be written as they are made."""
     return [name for name in names if TABLES[name].made in ROWS]
 
 
@@ -67,7 +67,7 @@ class StraightFiles:
         return [WrittenFile(**row) for row in self._files.told().to_pylist()]
 
     def _known(self) -> Places:
-        """Connections and names of brokers by now. What is named here must not get another name later."""
+        """Connections and names of brokers by now. A broker that is named here must not get another name later."""
         assert self._builder is not None
         brokers, found = self._builder.brokers, owned(self._builder.directory)
         if brokers.given is not None:

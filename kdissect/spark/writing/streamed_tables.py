@@ -1,8 +1,8 @@
 """`kdissect.spark.follow`: several tables out of a directory that captures are rotated into, by one query.
 
-Each file is read once, whatever tables are made of it. A batch of the query is written table by table, each by a
-commit of its own that carries the query's id and the batch's number, so that a batch which Spark runs again, after a
-failure or a kill, finds what it has written before and leaves it alone: every row comes exactly once.
+Each file is read once for all tables that are made of it. A batch of the query is written table by table, each by a
+commit of its own that carries the query's id and the batch's number. If Spark runs a batch again, after a failure or a
+kill, it finds the tables that it has written before and leaves them alone. So every row comes exactly once.
 
     Delta      a transaction of the application `kdissect/ID/TABLE` with the batch's number as its version
     Iceberg    a snapshot whose summary has `kdissect-batch` = ID/NUMBER
@@ -138,10 +138,10 @@ _SAVED = {"parquet": _parquet, "delta": _delta, "iceberg": _iceberg}
 
 
 def lag(query: StreamingQuery, directory: str | Path) -> list[dict[str, Any]]:
-    """How far a query of `stream` or `follow` is behind what lies in its directory now: for each capture set its
-    `capture`, the `files` and `bytes` that the query's last batch has not read, and by how many `seconds` the first
-    packet of the newest file is later than that of the last file read (None before the first). The file that is being
-    written counts, so a query that keeps up is one file behind.
+    """How far a query of `stream` or `follow` is behind its directory now, for each capture set. `capture` is the set,
+    `files` and `bytes` are what the query's last batch has not read. `seconds` is how much later the first packet of
+    the newest file is than that of the last file read (None before the first). The file that is being written counts,
+    so a query that keeps up is one file behind.
     """
     from kdissect.spark.source.file_stream import Watched, after
 

@@ -1,7 +1,7 @@
 """Tables as Parquet files that the tasks of a job write themselves, into a folder that they and the driver share.
 
-So no row goes through the JVM. Every file has a name of its own, and counts only where a task that has ended well tells
-it: what tasks leave behind that failed, were killed or ran twice goes away with the folder.
+So no row goes through the JVM. Every file has a name of its own, and counts only if a task that has ended well lists
+it. Files of tasks that failed, were killed or ran twice go away with the folder.
 
 Rows of tables that are cut go into one file for each folder (`hive_folders`), without the columns that folders are made
 by. If other rows of such a table cannot be in a folder, `restore_columns` gives its files these columns again.

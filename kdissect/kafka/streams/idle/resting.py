@@ -1,11 +1,11 @@
 """Connections that rest: packed, until a packet of theirs comes.
 
 The struct of a connection takes 1.8 KB, most of it for what moves only while packets come. With very many connections
-most of them rest: they are idle, or they ended and stay for late packets. A connection for which nothing waits (no
-request, no piece of a frame, no segment ahead of a hole) is taken off the heap and packed, to a tenth of that. This
-starts once the heap holds more than LIVE of them. They come back word for word when the next block has a packet of
-theirs, and to be finished. Only the rings of recent packets stay behind, which no kernel reads after 0.1 s, and the
-bytes of segments that may come once more, whose fingerprints are kept. So it shows in nothing but memory.
+most of them rest: they are idle, or they ended and stay for late packets. A connection without a waiting request, a
+piece of a frame or a segment ahead of a hole is taken off the heap and packed, to a tenth of that. This starts once the
+heap holds more than LIVE of them. They come back word for word when the next block has a packet of theirs, and to be
+finished. Only the rings of recent packets stay behind, which no kernel reads after 0.1 s, and the bytes of segments
+that may come once more, whose fingerprints are kept. So it shows in nothing but memory.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def index_row(bucket: int, kind: int, packed: bytes, capture: int = -1) -> pa.Re
 
 
 def packed_of(batches: Iterable[pa.RecordBatch], kind: int) -> Iterator[bytes]:
-    """What rows of a kind hold."""
+    """The packed bytes of rows of a kind."""
     for batch in batches:
         kinds = np.asarray(batch.column("kind"))
         yield from batch.column("packed").filter(pa.array(kinds == kind)).to_pylist()

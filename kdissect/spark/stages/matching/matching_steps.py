@@ -12,8 +12,8 @@ The rules are those of one machine (`kdissect.analysis.both_ends`), each step ov
 6. `match_exchanges`: these: which rows stay, what was measured, and by which two clocks.
 7. `measure`: what was measured between two captures, by pair: how their clocks stand.
 
-What was matched goes to the buckets of the connections, for the tasks that decode these. The driver learns how clocks
-stand, some numbers for each two captures, and nothing of an exchange.
+Matched rows go to the buckets of the connections, for the tasks that decode these. The driver learns how clocks stand,
+some numbers for each two captures, and nothing of an exchange.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ BROKER = [both_ends.ENDPOINTS.index(f"broker_{name}") for name in ("hi", "lo", "
 
 
 class Looked(NamedTuple):
-    """What tells flows, and marks of their segments, to other captures: a row for each that a file has."""
+    """Hashes of flows, and of marks of their segments, for other captures: a row for each that a file has."""
 
     mark: Ids
     flow: Ids
@@ -235,7 +235,7 @@ def _shared(flows: Ids, connections: Ids, plan: Plan, capture: int) -> Iterator[
 
 
 class _Surveyed:
-    """What a survey reads; see `kdissect.engine.inputs.Inputs`."""
+    """The input of a survey; see `kdissect.engine.inputs.Inputs`."""
 
     def __init__(self, plan: Plan, index: Iterator[IndexRow], view: int | None) -> None:
         self._plan, self._index, self._view = plan, index, view
@@ -295,8 +295,8 @@ def meet(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBat
 def join_connections(
     batches: Iterable[pa.RecordBatch], plan: Plan, brokers: Brokers | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All ENDS and PAIRS to JOINED, for the buckets of connections; and DOUBTED where it takes ClusterIds to say which
-    are the same, and there are no `brokers`, who know them."""
+    """All ENDS and PAIRS to JOINED, for the buckets of connections. Without `brokers`, who know ClusterIds, also
+    DOUBTED: connections that ClusterIds have to decide about."""
     everything = list(batches)
     found, met = values_of(everything, RowKind.ENDS, Found), values_of(everything, RowKind.PAIRS, Pairs)
     if not met:
@@ -453,7 +453,7 @@ def places_of(plan: Plan) -> list[Place]:
 
 
 def sights_of(packed: Sequence[bytes], plan: Plan) -> Sights | None:
-    """What SIGHTS say, with the clocks of the plan; None where there is nothing."""
+    """The sights that SIGHTS rows hold, with the clocks of the plan; None where there is nothing."""
     if not packed and not plan.clocks:
         return None
     matched: Matched = join_rows([NOTHING, *(loaded(one, Matched) for one in packed)])
