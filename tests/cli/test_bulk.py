@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
 import kdissect
 from kdissect.cli.subcommands.bulk import _light
+from kdissect.engine.resumption import columns
 from kdissect.installed_copy import install_command
 from kdissect.spark.job import prepare
 from tests.conftest import CAPTURES, ROOT
@@ -128,6 +132,40 @@ def test_the_jvm_is_light_where_python_does_the_work(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.spark
+def test_rows_of_new_files_are_appended(tmp_path: Path) -> None:
+    """What was written before stays as it is, rows come once, and nobody mixes such tables with others."""
+    source, captures, out = CAPTURES / "field_rotated_C", tmp_path / "captures", tmp_path / "out"
+    files = sorted(source.iterdir())
+    captures.mkdir()
+    command = [str(captures), "-o", str(out), "--master", "local[2]", "--tables", "exchanges,fetches"]
+    before: dict[Path, int] = {}
+    for last in (3, len(files)):
+        for path in files[:last]:
+            shutil.copy2(path, captures / path.name)
+        told = run(*command, "--append", *(["--quiet", "0"] if last == len(files) else []))
+        assert told.returncode == 0, told.stderr
+        assert re.fullmatch(rf"{re.escape(str(out))}: appended to 2 tables in [\d.]+ s\n", told.stderr)
+        written = {path: path.stat().st_mtime_ns for path in out.glob("*/batch=*/*.parquet")}
+        assert before.items() < written.items()
+        before = written
+    ((code, stderr), (beside, why)) = one_after_the_other([*command, "--append", "--quiet", "0"], command)
+    assert code == 0, stderr
+    assert {path: path.stat().st_mtime_ns for path in out.glob("*/batch=*/*.parquet")} == before
+    assert beside == 2
+    assert "runs with --append have made its tables" in why
+    local = kdissect.open(source)
+    for name in ("exchanges", "fetches"):
+        found = ds.dataset(out / name, partitioning=ds.partitioning(flavor="hive"), format="parquet").to_table()
+        expected = local.table(name, columns=columns(name))
+        # Those that wait for an answer at the end come when their connection ends.
+        answered = expected.filter(pc.not_equal(expected["status"].cast(pa.string()), "unanswered"))
+        found = found.select(["exchange_id", "status", "api_version"])
+        assert Counter(map(repr, found.to_pylist())) == Counter(
+            map(repr, answered.select(["exchange_id", "status", "api_version"]).to_pylist())
+        ), name
+
+
+@pytest.mark.spark
 def test_a_job_that_fails_says_what_its_worker_said(tmp_path: Path) -> None:
     """Workers whose Python has no kdissect."""
     python = tmp_path / "python"
@@ -151,6 +189,11 @@ def test_a_job_that_fails_says_what_its_worker_said(tmp_path: Path) -> None:
         ([CAPTURE, "-o", "out", "--tables", "exchangs"], {}, 2, "did you mean 'exchanges'"),
         ([CAPTURE, "-o", "out", "--partition-by", "brokr"], {}, 2, "'brokr'"),
         ([CAPTURE, "-o", "out", "--conf", "memory"], {}, 2, "'memory' is no setting"),
+        ([".", CAPTURE, "-o", "out", "--append"], {}, 2, "--append takes one directory"),
+        ([".", "-o", "out", "--append", "--to", "10:00:00"], {}, 2, "--to does not go with --append"),
+        ([".", "-o", "out", "--append", "--tables", "findings"], {}, 2, "a stream makes: exchanges"),
+        (["nowhere", "-o", "out", "--append"], {}, 2, "nowhere: not a directory"),
+        ([CAPTURE, "-o", "out", "--quiet", "60"], {}, 2, "--quiet goes with --append"),
         ([CAPTURE, "-o", "out"], {"PATH": "/none", "JAVA_HOME": ""}, 2, "no java on the PATH"),
         ([CAPTURE, "-o", "out"], {"JAVA_HOME": "/none"}, 2, "/none/bin/java cannot be run"),
     ],

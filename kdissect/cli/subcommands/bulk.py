@@ -88,7 +88,7 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
     "--quiet",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="With --append: a file is complete, too, once nobody wrote to it for so long.",
+    help="With --append: a file is complete, too, once it was not written to for so long.",
 )
 @click.option("--strict", is_flag=True, help="Stop at a file that cannot be read to its end.")
 @click.option("--log", "logged", is_flag=True, help="Say a line for each capture set: what was read, and what was not.")
@@ -203,21 +203,25 @@ def _append(
     confs: list[tuple[str, str]],
 ) -> None:
     """Append the rows of the files in a directory that are new and complete to the tables below `output`."""
-    from kdissect.engine.resumption import STREAMED
+    from kdissect.engine.resumption import STREAMED, columns
     from kdissect.spark.file_system import HadoopFiles
+    from kdissect.spark.source.streaming import followed_folder
     from kdissect.spark.writing.destination import check_format, shared, target
     from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.streamed_tables import CHECKPOINT, follow
 
     begun = time.monotonic()
+    named = list(STREAMED) if tables is None else tables
+    for name in named:
+        columns(name)
+    followed_folder(directory)
     here = ":/" not in output
     if here:
         _writable(output)
-    named = list(STREAMED) if tables is None else tables
     rows = dict.fromkeys(named, 0)
 
-    def count(found: Mapping[str, Mapping[str, int]]) -> None:
-        for counts in found.values():
+    def add_counts(of_sets: Mapping[str, Mapping[str, int]]) -> None:
+        for counts in of_sets.values():
             for name in rows:
                 rows[name] += counts.get(name, 0)
 
@@ -232,7 +236,7 @@ def _append(
             raise UsageError(f"{output}: runs without --append have made its tables. Name another directory.")
         shared(session, output)
         with contextlib.nullcontext() if here else leased(files, output):
-            query = follow(session, directory, output, named, form=form, quiet=quiet, on_batch=count)
+            query = follow(session, directory, output, named, form=form, quiet=quiet, on_batch=add_counts)
             query.trigger(availableNow=True).start().awaitTermination()
     _print_rows(rows)
     terminal.say(f"{output}: appended to {words.number_of(len(rows), 'table')} in {time.monotonic() - begun:.1f} s")
@@ -242,8 +246,8 @@ def _append(
 def _started(
     output: str, master: str | None, confs: list[tuple[str, str]], light: bool = False, silent: bool = False
 ) -> Iterator[SparkSession]:
-    """Around what a session does (`_session`), which ends with it. `silent`: Spark's processes say nothing. Workers of a
-    streaming query would tell of each step, and end with tracebacks. Raises JobFailed where Spark fails."""
+    """Around what a session does (`_session`), which ends with it. `silent`: Spark's processes say nothing. Workers of
+    a streaming query would tell of each step, and end with tracebacks. Raises JobFailed where Spark fails."""
     from kdissect.spark.workers import name_scratch_folders, reason
 
     hushed = Hushed(NOISE)

@@ -82,11 +82,7 @@ def cells_of(
 ) -> DataFrame:
     """A streaming DataFrame of CELLS: rows of these columns of several tables, each file read once for all of them; the
     rest as for `stream`. `placed`: rows are to be written."""
-    if split_local(str(directory))[1]:
-        raise UsageError(f"{directory}: files are followed on this machine's disks. Mount the storage, name the mount.")
-    folder = Path(directory)
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: not a directory that captures are rotated into")
+    folder = followed_folder(directory)
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
         raise UsageError(f"streaming needs protobuf: {install_command('spark')}")
     spark.conf.set(PROVIDER, ROCKSDB)
@@ -111,6 +107,16 @@ def cells_of(
             timeMode="None",
         )
     )
+
+
+def followed_folder(directory: str | Path) -> Path:
+    """The directory that files are rotated into. Raises UsageError for anything else."""
+    if split_local(str(directory))[1]:
+        raise UsageError(f"{directory}: files are followed on this machine's disks. Mount the storage, name the mount.")
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: not a directory that captures are rotated into")
+    return folder
 
 
 def rows_of(cells: DataFrame, table: str, columns: Sequence[str], placed: bool = False) -> DataFrame:
