@@ -119,14 +119,18 @@ def test_connections_matched_in_parts(
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings(WARNED)
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    ("kept", "names"),
+    [(False, ["exchanges", "connections", "clock_offsets"]), (True, [*MADE, "clock_offsets"])],
+    ids=["decoded", "kept"],
+)
 def test_captures_that_only_spark_reads(
-    spark: Any, captures: Path, tmp_path: Path, equal: Any, rotate: Any, monkeypatch: pytest.MonkeyPatch, kept: bool
-) -> None:
+    spark: Any, captures: Path, tmp_path: Path, equal: Any, rotate: Any, monkeypatch: pytest.MonkeyPatch, kept: bool,
+    names: list[str],
+) -> None:  # fmt: skip
     """No table differs from those of one machine."""
     monkeypatch.setattr(remote_captures, "_LOCAL", remote_captures.re.compile("never:"))  # as if it were far away
     paths = sets(captures, tmp_path, rotate)
-    names = [*MADE, "clock_offsets"]
     expected = kdissect.open(paths).tables(names)
     assert len(set(expected["exchanges"]["capture"].to_pylist())) == 1
     options: dict[str, Any] = {"keep": tmp_path / "kept"} if kept else {}
