@@ -159,16 +159,18 @@ def test_kept_captures_are_read_again_only_where_others_share_their_connections(
     others = [captures / name for name in ("raw_ids.pcap", "base_tiny.pcap")]
     tables = ["exchanges", "connections", "clock_offsets", "problems"]
 
-    def job(*paths: Path) -> set[str]:
+    def job(*paths: Path, reused: str | None = None) -> set[str]:
         read.clear()
         made = kdissect.spark.dissect(spark, list(paths), tables, keep=tmp_path / "kept", partitions=2)
         equal({name: frame.toArrow() for name, frame in made.items()}, kdissect.open(list(paths)).tables(tables))
+        assert reused in (None, made.reused)
         return set(read)
 
-    assert job(client) == {"client.pcap"}
-    assert job(client, others[0]) == {"raw_ids.pcap"}
-    assert job(client, others[0], broker) == {"client.pcap", "broker.pcap"}
-    assert job(client, others[0], broker) == set()
+    assert job(client, reused="0 of 1 capture as decoded before, 1 decoded whole") == {"client.pcap"}
+    assert job(client, others[0], reused="1 of 2 captures as decoded before, 1 decoded whole") == {"raw_ids.pcap"}
+    met = "1 of 3 captures as decoded before, 2 decoded whole"
+    assert job(client, others[0], broker, reused=met) == {"client.pcap", "broker.pcap"}
+    assert job(client, others[0], broker, reused="3 of 3 captures as decoded before, 0 decoded whole") == set()
     assert job(client, others[0], broker, others[1]) >= {"base_tiny.pcap", "client.pcap", "broker.pcap"}
     assert job(client, others[0], others[1]) == {"client.pcap"}
 
