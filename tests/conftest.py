@@ -40,8 +40,12 @@ COLLECTED = pytest.StashKey[frozenset[str]]()
 FEW = 3
 """Cases kept of a test whose captures are not in the sample."""
 
-# Sessions of Spark are short here: the optimising compiler takes half of their CPU time and never pays.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Sessions of Spark are short here: the optimising compiler takes half of their CPU time and never pays, and whether the
+# classes of published jars are sound need not be asked fifteen times.
+os.environ.setdefault(
+    "SPARK_SUBMIT_OPTS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 # One profile in every place: no deadline, because kernels compile on first use, and the same examples on every run.
 settings.register_profile(
@@ -77,7 +81,7 @@ def captures() -> Path:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as `whole`, which CI runs too, the tests that take long, of one with several such cases the first, and of a
     test that goes over many captures cases outside the sample: a few, or all where it is marked `every_capture`. The
-    others are `exhaustive`."""
+    others are `exhaustive`. Put those first that take longest where workers share them."""
     config.stash[COLLECTED] = frozenset(item.nodeid for item in items)
     slow = frozenset(SLOW.read_text().split("\n"))
     tried = set()
@@ -105,3 +109,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.whole)
                 if not item.get_closest_marker("every_capture") and zlib.crc32(f"{test} {stem}".encode()) % ONE_IN:
                     item.add_marker(pytest.mark.exhaustive)
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> int:
+    """Tests that start a JVM of their own, half a minute each, others, and those that last as long as they are told."""
+    own = item.get_closest_marker("spark") and "spark" not in getattr(item, "fixturenames", ())
+    return 0 if own else 2 if item.get_closest_marker("fuzz") else 1

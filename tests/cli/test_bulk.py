@@ -76,37 +76,27 @@ def test_tables_as_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_folders_by_date_and_cluster_unless_none_are_asked_for(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    command = [CAPTURE, "-o", str(out), "--master", "local[2]", "--tables", "exchanges", "--no-keep"]
-    kinds = []
-    for more in ([], ["--partition-by", "none"]):
-        ((code, stderr),) = one_after_the_other([*command, *more])
-        assert code == 0, stderr
-        (file,) = (out / "exchanges").rglob("*.parquet")
-        kinds.append([part.partition("=")[0] for part in file.relative_to(out / "exchanges").parts[:-1]])
-        table = pd.read_parquet(out / "exchanges")
-        assert len(table) == kdissect.open(CAPTURE).table("exchanges").num_rows
-        assert set(table["cluster"]) == set(kdissect.open(CAPTURE).table("exchanges")["cluster"].to_pylist())
-    assert kinds == [["date", "cluster"], []]
-
-
-@pytest.mark.spark
-def test_a_second_run_and_what_spark_cannot_do(tmp_path: Path) -> None:
+def test_a_second_run_other_folders_and_what_spark_cannot_do(tmp_path: Path) -> None:
+    """Lines for one JVM, which takes longer to start than any of them takes."""
     out, bad, cut = tmp_path / "out", tmp_path / "bad.pcap", tmp_path / "cut.pcap"
     bad.write_bytes(b"no capture at all")
     cut.write_bytes(Path(CAPTURE).read_bytes()[:-5])
     local, other = ["--master", "local[2]", "--tables", "problems"], ["-o", str(tmp_path / "other")]
+    by_date, none = tmp_path / "by_date", tmp_path / "none"
+    plain = [CAPTURE, "--master", "local[2]", "--tables", "exchanges", "--no-keep"]
     wrong = [
         (["--strict", str(bad)], (1, "bad.pcap: not a capture.")),
         (["--strict", str(cut), "--no-keep"], (1, "kdissect: cut.pcap: ")),
         (["--format", "delta"], (2, "this session of Spark has no format 'delta'")),
         (["-o", "file:///proc/out"], (2, "cannot write file:///proc/out")),
     ]
-    *failed, first, again = one_after_the_other(
+    *failed, first, again, dated, replaced, replacing = one_after_the_other(
         *([CAPTURE, *other, *local, *arguments] for arguments, _ in wrong),
         [CAPTURE, "-o", str(out), *local],
         [CAPTURE, str(bad), "-o", str(out), *local, "--partition-by", "date", "--log"],
+        [*plain, "-o", str(by_date)],
+        [*plain, "-o", str(none)],
+        [*plain, "-o", str(none), "--partition-by", "none"],
     )
     nowhere = run(CAPTURE, *other, *local, "--master", "nowhere")
     failed.append((nowhere.returncode, nowhere.stderr))
@@ -121,6 +111,14 @@ def test_a_second_run_and_what_spark_cannot_do(tmp_path: Path) -> None:
     assert "base.pcap: 1 file, 1,293 packets\n" in again[1]
     found = ds.dataset(out / "problems", format="parquet").to_table()
     assert "bad.pcap" in found["where"].to_pylist()
+    expected = kdissect.open(CAPTURE).table("exchanges")
+    for folder, folders, ran in ((by_date, ["date", "cluster"], [dated]), (none, [], [replaced, replacing])):
+        assert [code for code, _ in ran] == [0] * len(ran), ran
+        (file,) = (folder / "exchanges").rglob("*.parquet")
+        assert [part.partition("=")[0] for part in file.relative_to(folder / "exchanges").parts[:-1]] == folders
+        table = pd.read_parquet(folder / "exchanges")
+        assert len(table) == expected.num_rows
+        assert set(table["cluster"]) == set(expected["cluster"].to_pylist())
 
 
 def test_the_jvm_is_light_where_python_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from tests.schema.made import laid
 pytestmark = pytest.mark.oracle
 
 MANGLINGS = 3
-"""Rounds of damage in the default run; -m exhaustive has more."""
+"""Rounds of damage in the default run; `-m whole` has more."""
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_one_kernel_serves_every_api(decoder: Decoder) -> None:
     assert (len(count.signatures), len(fill.signatures)) == (1, 1)
 
 
-@pytest.mark.exhaustive
+@pytest.mark.whole
 def test_twenty_of_every_message_as_kio_encodes_it(decoder: Decoder) -> None:
     compare(decoder, range(100, 120))
 
@@ -130,7 +130,7 @@ def test_damaged_bodies_are_judged_as_the_walker_does(decoder: Decoder) -> None:
     compare_damaged(decoder, range(MANGLINGS))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.whole
 def test_many_damaged_bodies_are_judged_as_the_walker_does(decoder: Decoder) -> None:
     compare_damaged(decoder, range(1000, 1200))
 

@@ -83,7 +83,7 @@ def test_together_they_cover_722() -> None:
     assert len(kio_messages.classes().keys() | old) == 722
 
 
-@pytest.mark.exhaustive
+@pytest.mark.whole
 @pytest.mark.timeout(1800)
 def test_twenty_messages_of_each() -> None:
     assert len(read_all(kio_messages.samples(range(kio_messages.SEEDS)))) == 604

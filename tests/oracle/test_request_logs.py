@@ -14,7 +14,7 @@ from tests.oracle.envelopes import Inner, inner
 from tests.oracle.material import API_ALIASES, DIRECTIONS, LOGGED, SAMPLED, Material, material
 from tests.oracle.silence import SLACK, why_body_differs, why_not_logged, why_not_on_wire
 
-pytestmark = [pytest.mark.oracle, pytest.mark.xdist_group("request logs")]  # read together, by one process
+pytestmark = pytest.mark.oracle
 
 CAPTURE_SAMPLE = SAMPLED
 NOT_CONTROLLER = 41

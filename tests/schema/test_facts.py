@@ -162,7 +162,7 @@ def test_a_changed_line_is_noticed() -> None:
     check(random.Random(2).sample(other_lines(), 50))
 
 
-@pytest.mark.exhaustive
+@pytest.mark.whole
 def test_any_changed_line_is_noticed() -> None:
     assert check(field_lines()) > 6000
     assert check(other_lines()) > 1800

@@ -119,14 +119,18 @@ def test_connections_matched_in_parts(
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings(WARNED)
-@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize(
+    ("kept", "names"),
+    [(False, ["exchanges", "connections", "clock_offsets"]), (True, [*MADE, "clock_offsets"])],
+    ids=["decoded", "kept"],
+)
 def test_captures_that_only_spark_reads(
-    spark: Any, captures: Path, tmp_path: Path, equal: Any, rotate: Any, monkeypatch: pytest.MonkeyPatch, kept: bool
-) -> None:
+    spark: Any, captures: Path, tmp_path: Path, equal: Any, rotate: Any, monkeypatch: pytest.MonkeyPatch, kept: bool,
+    names: list[str],
+) -> None:  # fmt: skip
     """No table differs from those of one machine."""
     monkeypatch.setattr(remote_captures, "_LOCAL", remote_captures.re.compile("never:"))  # as if it were far away
     paths = sets(captures, tmp_path, rotate)
-    names = [*MADE, "clock_offsets"]
     expected = kdissect.open(paths).tables(names)
     assert len(set(expected["exchanges"]["capture"].to_pylist())) == 1
     options: dict[str, Any] = {"keep": tmp_path / "kept"} if kept else {}
@@ -155,16 +159,18 @@ def test_kept_captures_are_read_again_only_where_others_share_their_connections(
     others = [captures / name for name in ("raw_ids.pcap", "base_tiny.pcap")]
     tables = ["exchanges", "connections", "clock_offsets", "problems"]
 
-    def job(*paths: Path) -> set[str]:
+    def job(*paths: Path, reused: str | None = None) -> set[str]:
         read.clear()
         made = kdissect.spark.dissect(spark, list(paths), tables, keep=tmp_path / "kept", partitions=2)
         equal({name: frame.toArrow() for name, frame in made.items()}, kdissect.open(list(paths)).tables(tables))
+        assert reused in (None, made.reused)
         return set(read)
 
-    assert job(client) == {"client.pcap"}
-    assert job(client, others[0]) == {"raw_ids.pcap"}
-    assert job(client, others[0], broker) == {"client.pcap", "broker.pcap"}
-    assert job(client, others[0], broker) == set()
+    assert job(client, reused="0 of 1 capture as decoded before, 1 decoded whole") == {"client.pcap"}
+    assert job(client, others[0], reused="1 of 2 captures as decoded before, 1 decoded whole") == {"raw_ids.pcap"}
+    met = "1 of 3 captures as decoded before, 2 decoded whole"
+    assert job(client, others[0], broker, reused=met) == {"client.pcap", "broker.pcap"}
+    assert job(client, others[0], broker, reused="3 of 3 captures as decoded before, 0 decoded whole") == set()
     assert job(client, others[0], broker, others[1]) >= {"base_tiny.pcap", "client.pcap", "broker.pcap"}
     assert job(client, others[0], others[1]) == {"client.pcap"}
 

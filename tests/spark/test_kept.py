@@ -36,7 +36,7 @@ def job(spark: Any, tmp_path: Path, equal: Any) -> Callable[..., str]:
     (tmp_path / "in").mkdir()
 
     def run(tables: list[str] | None = None, **options: Any) -> str:
-        made = kdissect.spark.dissect(spark, tmp_path / "in", tables, keep=tmp_path / "kept", partitions=3, **options)
+        made = kdissect.spark.dissect(spark, tmp_path / "in", tables, keep=tmp_path / "kept", partitions=2, **options)
         found = {name: frame.toArrow() for name, frame in made.items()}
         equal(found, kdissect.open(tmp_path / "in").tables(list(found)))
         return made.reused
@@ -239,8 +239,10 @@ def test_damage_decodes_everything_again(
     assert job(LEAST) == "1 of 1 capture as decoded before, 0 decoded whole"
 
 
+@pytest.mark.exhaustive
 def test_what_two_captures_saw_is_told_once(captures: Path, job: Callable[..., str], tmp_path: Path) -> None:
-    """Both ends of a conversation, one after the other and at once, beside a capture that shares nothing."""
+    """Both ends of a conversation, one after the other and at once, beside a capture that shares nothing: findings, too
+    (`test_common_connections.py` has it for rows and, with both at once, for all tables)."""
 
     def put(end: str) -> None:  # plain, so that payloads are read by range
         with pa.input_stream(captures / "stories" / f"net_delay_{end}.pcap.zst") as stream:
