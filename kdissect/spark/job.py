@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -131,7 +131,7 @@ class Job:
     def fits_one_task(self, spark: SparkSession) -> bool:
         """Whether the job is done sooner by one task than spread over all cores, which takes more work."""
         context = getattr(spark, "sparkContext", None)
-        local = context is not None and str(context.master).startswith("local")
+        local = context is not None and str(context.master).partition("[")[0] == "local"  # not `local-cluster`
         return self.by_one_task(_cores(spark) if local and self._bytes > FEW_BYTES else None)
 
     def by_one_task(self, cores: int | None) -> bool:
@@ -157,7 +157,8 @@ class Job:
 
     def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source], placed: bool) -> Plan:
         count = partitions or _partitions(spark, sum(sum(source.sizes) for source in read))
-        return Plan(self.sources, self.columns, self.settings, labels(count), refused=self.refused, placed=placed)
+        settings = replace(self.settings, dated=placed)
+        return Plan(self.sources, self.columns, settings, labels(count), refused=self.refused)
 
 
 def prepare(

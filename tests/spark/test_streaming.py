@@ -13,6 +13,7 @@ import pytest
 import kdissect
 import kdissect.spark
 from kdissect.engine.resumption import STREAMED
+from kdissect.engine.settings import Settings
 from kdissect.problems import UsageError
 
 pytest.importorskip("pyspark")
@@ -106,7 +107,7 @@ def test_rows_that_are_written_have_their_place(pieces: list[Path]) -> None:
     wanted = {name: kdissect.spark.source.streaming.columns(name) for name in STREAMED}
     state, found = None, {name: list[Any]() for name in wanted}
     for piece in pieces:
-        *made, state = Work(wanted, placed=True).do("cut.pcap", [(piece.name, str(piece))], state)  # type: ignore[assignment]
+        *made, state = Work(wanted, Settings(dated=True)).do("cut.pcap", [(piece.name, str(piece))], state)  # type: ignore[assignment]
         for name, table in made:  # type: ignore[misc]
             assert table.column_names == schema_of(name, wanted[name]).names
             found[name] += table.to_pylist()
@@ -238,7 +239,7 @@ class TestOnSpark:
         expected: dict[str, list[Any]] = {name: [] for name in names}
         state, wanted = None, {name: kdissect.spark.source.streaming.columns(name, None) for name in names}
         for piece in pieces[:5]:
-            *made, state = Work(wanted, placed=True).do("cut.pcap", [(piece.name, str(piece))], state)
+            *made, state = Work(wanted, Settings(dated=True)).do("cut.pcap", [(piece.name, str(piece))], state)
             for name, table in made:
                 expected[name] += table.to_pylist()
         for name, rows in expected.items():

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.deliveries.delivery_rows import deliveries
 from kdissect.arrays.arrow import ints
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import DELIVERIES, FIRST_BATCHES
@@ -31,7 +31,7 @@ def join_parts(parts: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
     for name in READ:
         none = SCHEMAS[name].empty_table()
         mine = parts.get(name)
-        tables[name] = order(name, unified(pa.concat_tables(mine, promote_options="permissive"))) if mine else none
+        tables[name] = order(name, join_tables(mine)) if mine else none
     return deliveries(tables)
 
 

@@ -104,7 +104,7 @@ def cells_of(
         .groupBy("capture")
         .transformWithStateInPandas(
             statefulProcessor=_processor(
-                Work({name: list(columns) for name, columns in tables.items()}, placed=placed)
+                Work({name: list(columns) for name, columns in tables.items()}, Settings(dated=placed))
             ),
             outputStructType=CELLS,
             outputMode="Append",
@@ -133,8 +133,7 @@ class Work:
     tables: dict[str, list[str]]
     """Columns by the table's name."""
     settings: Settings = field(default_factory=Settings)
-    placed: bool = False
-    """Whether rows are to be written, with the columns that every table has there."""
+    """`dated`: rows are to be written, with the columns that every table has there."""
 
     def do(
         self, capture: str, files: Sequence[tuple[str, str]], state: bytes | None
@@ -143,7 +142,7 @@ class Work:
         from kdissect.spark.source.packet_rows import member
         from kdissect.spark.source.placed_rows import PlacedRows
 
-        work = (PlacedRows if self.placed else Continued)(capture, self.tables, self.settings, state)
+        work = (PlacedRows if self.settings.dated else Continued)(capture, self.tables, self.settings, state)
         for table, batch in work.rows_of(member(name, _current_path(path)) for name, path in files):
             yield table, pa.Table.from_batches([batch])
         yield work.state()
