@@ -25,6 +25,7 @@ from kdissect.spark.source.remote_captures import remote_sources, split_local
 from kdissect.spark.stages.analysing import SUMMED
 from kdissect.spark.stages.plan import Plan, Source, source_of
 from kdissect.spark.whole_dataset import WholeDataset
+from kdissect.spark.workers import runs_on_this_machine
 from kdissect.tables.declaration import SCHEMAS, columns_of
 from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
@@ -130,9 +131,8 @@ class Job:
 
     def fits_one_task(self, spark: SparkSession) -> bool:
         """Whether the job is done sooner by one task than spread over all cores, which takes more work."""
-        context = getattr(spark, "sparkContext", None)
-        local = context is not None and str(context.master).partition("[")[0] == "local"  # not `local-cluster`
-        return self.by_one_task(_cores(spark) if local and self._bytes > FEW_BYTES else None)
+        asks = self._bytes > FEW_BYTES and runs_on_this_machine(spark)
+        return self.by_one_task(_cores(spark) if asks else None)
 
     def by_one_task(self, cores: int | None) -> bool:
         """The same for a session that runs so many tasks at a time on this machine; None: on others."""

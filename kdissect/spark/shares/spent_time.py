@@ -30,7 +30,7 @@ from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.declaration.readers import BUDGET_TOPICS
-from kdissect.tables.order import order, sort_columns
+from kdissect.tables.order import order_parts, sort_columns
 
 BY = {"time_budget": SUBJECTS, "time_ledger": KINDS}
 """Tables about whose time was spent on what, and the kinds of their subjects."""
@@ -74,8 +74,7 @@ def divide(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
             clusters.add(one.broker)
         else:
             parts.setdefault(one.table, []).append(read_cell(one.data))
-    tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
-    tables |= {one: order(one, join_tables(pieces)) for one, pieces in parts.items()}
+    tables = order_parts(parts, SUMMED[name])
     dealt = Dealt(plan.labels)
     # Rows without a cluster are of the only one that is known (`split_known_clusters`), which others' rows may tell.
     for cluster, part in split_by_cluster(tables) if len(clusters) > 1 else [(next(iter(clusters), None), tables)]:

@@ -31,7 +31,7 @@ from kdissect.spark.stages.resolving import Names
 from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CLUSTER
-from kdissect.tables.order import order
+from kdissect.tables.order import order_parts
 from kdissect.tables.recording import resolve_sent
 
 BY_PARTITION = ("record_batches", "fetch_partitions", "produce_partitions", "records")
@@ -178,6 +178,5 @@ def _make_at_once(lots: Iterable[Lot], name: str) -> Iterator[pa.Table]:
         for one, table in lot.items():
             if table.num_rows:
                 parts.setdefault(one, []).append(table)
-    tables = {one: SCHEMAS[one].empty_table() for one in BY_TOPIC[name]}
-    tables |= {one: order(one, join_tables(pieces)) for one, pieces in parts.items()}
+    tables = order_parts(parts, BY_TOPIC[name])
     yield topic_traffic(tables) if name == "topic_traffic" else traced(tables)

@@ -27,7 +27,7 @@ from kdissect.spark.stages.resolving import Names
 from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import TRANSACTIONS
-from kdissect.tables.order import order
+from kdissect.tables.order import order_parts
 
 PAIRS = pa.schema([("producer", pa.int64()), ("id", pa.string())])
 """Producer ids and transactional ids that stand in one request."""
@@ -93,8 +93,7 @@ def deal(
 def make(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """All that `deal` gives of some shares to rows of `transactions`."""
     parts = by_table(cells_of(batches))
-    tables = {one: SCHEMAS[one].empty_table() for one in TRANSACTIONS.tables}
-    tables |= {one: order(one, join_tables(pieces)) for one, pieces in parts.items()}
+    tables = order_parts(parts, TRANSACTIONS.tables)
     made = conform_to_schema(transactions(tables), SCHEMAS["transactions"].remove_metadata())
     yield from made.select(plan.tables["transactions"]).to_batches()
 

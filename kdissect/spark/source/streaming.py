@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kdissect.engine.resumption import Continued, columns
+from kdissect.engine import resumption
 from kdissect.engine.settings import Settings
 from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
@@ -65,7 +65,7 @@ def stream(
     Sets the session's state store to RocksDB, which the stateful operator needs, beside the package protobuf. Raises
     UsageError.
     """
-    wanted = _columns(table, columns)
+    wanted = resumption.columns(table, columns)
     cells = cells_of(spark, directory, {table: wanted}, quiet=quiet, most=most, forget=forget)
     return rows_of(cells, table, wanted)
 
@@ -122,10 +122,6 @@ def rows_of(cells: DataFrame, table: str, columns: Sequence[str], placed: bool =
     return cells.select("data").mapInArrow(partial(_rows, schema=plain), spark_schema(schema))
 
 
-def _columns(table: str, names: Sequence[str] | None) -> list[str]:
-    return columns(table, names)
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
     """What is made of each file."""
@@ -142,7 +138,7 @@ class Work:
         from kdissect.spark.source.packet_rows import member
         from kdissect.spark.source.placed_rows import PlacedRows
 
-        work = (PlacedRows if self.settings.dated else Continued)(capture, self.tables, self.settings, state)
+        work = (PlacedRows if self.settings.dated else resumption.Continued)(capture, self.tables, self.settings, state)
         for table, batch in work.rows_of(member(name, _current_path(path)) for name, path in files):
             yield table, pa.Table.from_batches([batch])
         yield work.state()

@@ -66,7 +66,7 @@ from kdissect.tables.declaration.readers import (
     TRACED,
     TRANSACTIONS,
 )
-from kdissect.tables.order import order, sort_columns
+from kdissect.tables.order import order, order_parts, sort_columns
 from kdissect.tables.recording import producers_table
 
 MADE = tuple(name for name, one in TABLES.items() if one.progressive and name != COMMITS)
@@ -421,8 +421,7 @@ def _join_found(spans: dict[int, FoundInCluster], count: int) -> FoundInCluster:
 def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows of all tables that a table in SUMMED reads to its rows."""
     parts = _resolved(batches, plan, names)
-    tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
-    tables |= {one: order(one, join_tables(pieces)) for one, pieces in parts.items()}
+    tables = order_parts(parts, SUMMED[name])
     yield from (
         conform_to_schema(MAKERS[name](tables), SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
     )
