@@ -15,7 +15,7 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.arrays.arrow import Int64s, distinct, encoded, one
 from kdissect.arrays.codes import Codes
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.model import CLUSTER
 
@@ -69,7 +69,7 @@ def each_cluster(tables: Mapping[str, pa.Table], work: Callable[[Mapping[str, pa
     """The table that `work` makes of each cluster's tables, one behind the other, with the column `cluster` filled
     in."""
     made = [with_cluster(work(part), cluster) for cluster, part in split_known_clusters(tables)]
-    return made[0] if len(made) == 1 else unified(pa.concat_tables(made, promote_options="permissive"))
+    return made[0] if len(made) == 1 else join_tables(made)
 
 
 def with_cluster(table: pa.Table, cluster: str | None) -> pa.Table:

@@ -18,7 +18,7 @@ from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.analysis.stage import NO_WATERMARK, Messages, Stage, Tables
 from kdissect.arrays.arrow import Coder, joined
 from kdissect.arrays.codes import Codes
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.tables.declaration import TABLES
 
 if TYPE_CHECKING:
@@ -262,5 +262,5 @@ def _together(parts: Sequence[dict[str, pa.Table]]) -> dict[str, pa.Table]:
         elif isinstance(rows[0], Codes):
             out[name] = Codes.together(rows)
         else:
-            out[name] = unified(pa.concat_tables(rows, promote_options="permissive"))
+            out[name] = join_tables(rows)
     return out

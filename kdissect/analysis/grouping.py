@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import Int64s, distinct, numbers, one
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.arrays.growing import runs
 
 Float64s = npt.NDArray[np.float64]
 TABLE = 4
@@ -138,11 +139,23 @@ def _plain(table: pa.Table, name: str, rows: pa.Array) -> pa.Array:
 def runs_with_gaps(code: Int64s, at: Int64s, least: float) -> list[tuple[int, int]]:
     """The runs of equal codes in which some value of `at` lies at least so far behind the one before: where each begins
     and ends."""
-    begins = np.flatnonzero(np.append(True, code[1:] != code[:-1])[: len(code)])
-    ends = np.append(begins[1:], len(code))
-    behind = np.flatnonzero((np.diff(at) >= least) & (code[1:] == code[:-1])) + 1
-    which = distinct(np.searchsorted(begins, behind, "right") - 1)
-    return list(zip(begins[which].tolist(), ends[which].tolist(), strict=True))
+    behind = np.flatnonzero((np.diff(at) >= least) & (np.diff(code) == 0)) + 1
+    found = list(runs(code)) if len(behind) else []
+    which = distinct(np.searchsorted([begin for begin, _ in found], behind, "right") - 1)
+    return [found[one] for one in which.tolist()]
+
+
+def overlapping_spans(begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+    """The spans in order of their begin, and where in this order each stretch starts that spans cover without a gap."""
+    order = np.argsort(begin, kind="stable")
+    reach = np.maximum.accumulate(end[order])
+    return order, np.flatnonzero(np.append(True, begin[order][1:] > reach[:-1])[: len(order)])
+
+
+def merge_spans(begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
+    """Begin and end of the stretches that spans, one at least, cover without a gap, by time."""
+    order, first = overlapping_spans(begin, end)
+    return begin[order][first], np.maximum.reduceat(end[order], first)
 
 
 def figures(values: Float64s) -> pa.Array:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.arrays.arrow import Coder, Int64s, begins, ints, joined, reals, whole, with_columns
 from kdissect.arrays.codes import Codes
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
@@ -478,7 +478,7 @@ def _both(a: pa.Table | None, b: pa.Table) -> pa.Table:
         return b
     if isinstance(a, Codes):
         return joined(a, b)
-    return unified(pa.concat_tables([a, b], promote_options="permissive")) if b.num_rows else a
+    return join_tables([a, b]) if b.num_rows else a
 
 
 NAMES = {

@@ -7,6 +7,7 @@ dictionary must not take part.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,12 @@ def no_values(rows: int, kind: pa.DataType) -> pa.Array:
     if found is None or len(found) < rows:
         found = _none[kind] = pa.nulls(min(2 * rows, SHARED), kind)
     return found.slice(0, rows)
+
+
+def join_tables(tables: Iterable[pa.Table]) -> pa.Table:
+    """The tables one behind the other, each dictionary column with one dictionary; a column that some lack is null
+    there."""
+    return unified(pa.concat_tables(tables, promote_options="permissive"))
 
 
 def unified(table: pa.Table) -> pa.Table:

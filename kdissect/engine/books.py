@@ -48,6 +48,7 @@ class Books:
         self.settings = settings
         self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
         self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
+        self.builder.dated = settings.dated
         self.builder.sights = settings.common.found
         self.builder.hosts = HostNames(settings.hosts, [capture.host_names for capture in captures])
         self._asked = dict(self.builder.columns)

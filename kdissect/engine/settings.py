@@ -49,6 +49,8 @@ class Settings:
     """Names of addresses that the user gave."""
     common: Common = field(default_factory=Common)
     """What several captures have in common."""
+    dated: bool = False
+    """Whether rows have ANSWERED_KEY besides TIME_KEY: rows of a response without its request, too, have a time."""
 
     @property
     def topics(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from kdissect.analysis.budget import time_budget
 from kdissect.analysis.exchange_keys import key_names
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import NULL_TIME, reals, times
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import BUDGET
 
@@ -60,10 +60,7 @@ class BudgetRows:
 
     def tables(self) -> dict[str, pa.Table]:
         """The rows that were kept, which `time_ledger` reads."""
-        return {
-            name: unified(pa.concat_tables(parts or [SCHEMAS[name].empty_table()], promote_options="permissive"))
-            for name, parts in self._parts.items()
-        }
+        return {name: join_tables(parts or [SCHEMAS[name].empty_table()]) for name, parts in self._parts.items()}
 
     @property
     def last_us(self) -> int | None:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import key_names, keys_of, locate
 from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, with_columns
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.report import rows, time_axis
 from kdissect.report.budget_chart import BudgetRows
 from kdissect.report.counted import Counted, bucket_seconds, count_flags
@@ -188,4 +188,4 @@ def _plain(table: pa.Table) -> pa.Table:
 def _append_rows(before: pa.Table | None, table: pa.Table) -> pa.Table:
     if before is None:
         return table
-    return unified(pa.concat_tables([before, table], promote_options="permissive")).combine_chunks()
+    return join_tables([before, table]).combine_chunks()

@@ -12,7 +12,7 @@ from kdissect.analysis.exchange_keys import key_names
 from kdissect.analysis.latency import DIMENSIONS, latency
 from kdissect.analysis.latency_counts import LatencyCounts
 from kdissect.arrays.arrow import with_columns
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.report.counted import OTHERS
 from kdissect.summary.quantiles import EXACT_LATENCIES
 from kdissect.tables.declaration import SCHEMAS
@@ -69,7 +69,5 @@ class QuantileLines:
         if self._counts is not None:
             return self._counts.table()
         held = self._held or [(SCHEMAS["exchanges"].empty_table(), SCHEMAS["fetches"].empty_table())]
-        exchanges, fetches = (
-            unified(pa.concat_tables([pair[side] for pair in held], promote_options="permissive")) for side in (0, 1)
-        )
+        exchanges, fetches = (join_tables([pair[side] for pair in held]) for side in (0, 1))
         return latency(exchanges, None, self._by, None, fetches)

@@ -122,7 +122,7 @@ def _views(looks: Sequence[Any], shuffle: Shuffle) -> list[tuple[int, int]]:
 
 def _learn_brokers(plan: Plan, index: Any, shuffle: Shuffle) -> Brokers:
     """Brokers and their ClusterIds, as messages name them."""
-    told = replace(plan, tables={"exchanges": ["cluster"]}, giant=1 << 62, placed=False)
+    told = replace(plan, tables={"exchanges": ["cluster"]}, giant=1 << 62, settings=replace(plan.settings, dated=False))
     found = Brokers()
     learned = shuffle.through(partial(_learn, plan=told), [index], [RowKind.PACKETS, RowKind.KEYS])
     for _, packed in shuffle.rows(learned, RowKind.LOOKS):

@@ -23,6 +23,11 @@ class Listed:
     folder: bool = False
 
 
+def is_hidden(below: str) -> bool:
+    """Whether a path, or a folder that it lies in, has a name that readers of tables pass over."""
+    return any(part.startswith((".", "_")) for part in below.split("/"))
+
+
 def hadoop_setting(spark: SparkSession, name: str) -> str | None:
     """A setting of Hadoop's: the session's, else that of the files which its JVM reads (`core-site.xml`), else None.
     Spark Connect does not show these files."""
@@ -88,7 +93,7 @@ class HadoopFiles:
         while names.hasNext():
             one = names.next()
             place = str(one.getPath())
-            if not any(part.startswith((".", "_")) for part in place.removeprefix(top).split("/")):
+            if not is_hidden(place.removeprefix(top)):
                 folder = bool(one.isDirectory())
                 found.append(Listed(place, int(one.getLen()), int(one.getModificationTime()), folder))
         return found

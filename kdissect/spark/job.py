@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from kdissect.spark.source.remote_captures import remote_sources, split_local
 from kdissect.spark.stages.analysing import SUMMED
 from kdissect.spark.stages.plan import Plan, Source, source_of
 from kdissect.spark.whole_dataset import WholeDataset
+from kdissect.spark.workers import runs_on_this_machine
 from kdissect.tables.declaration import SCHEMAS, columns_of
 from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
@@ -130,9 +131,8 @@ class Job:
 
     def fits_one_task(self, spark: SparkSession) -> bool:
         """Whether the job is done sooner by one task than spread over all cores, which takes more work."""
-        context = getattr(spark, "sparkContext", None)
-        local = context is not None and str(context.master).startswith("local")
-        return self.by_one_task(_cores(spark) if local and self._bytes > FEW_BYTES else None)
+        asks = self._bytes > FEW_BYTES and runs_on_this_machine(spark)
+        return self.by_one_task(_cores(spark) if asks else None)
 
     def by_one_task(self, cores: int | None) -> bool:
         """Whether one task does the job sooner in a session that runs so many tasks at a time on this machine; None: on
@@ -158,7 +158,8 @@ class Job:
 
     def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source], placed: bool) -> Plan:
         count = partitions or _partitions(spark, sum(sum(source.sizes) for source in read))
-        return Plan(self.sources, self.columns, self.settings, labels(count), refused=self.refused, placed=placed)
+        settings = replace(self.settings, dated=placed)
+        return Plan(self.sources, self.columns, settings, labels(count), refused=self.refused)
 
 
 def prepare(

@@ -9,8 +9,9 @@ A table that has such a column keeps its own. Else
   the first connection that used it, a delivery its reader's. A row of a broker or a cluster without a connection has
   their capture if one capture alone saw them; a row that comes out of several captures has none.
 - `at` is the capture's own time, never one that stands in a message. Rows about exchanges have the request's first
-  time, sessions, connections and findings their begin, `capture_quality` the first packet. It is null for what has no
-  time (`api_versions`), and for rows of a response without its request, where the table has no time itself.
+  time, and the response's where the request was not captured; sessions, connections and findings their begin,
+  `capture_quality` the first packet. It is null for what has no
+  time (`api_versions`).
 - `date` is the day of `at`, in UTC.
 - `connection_number` and `exchange_number` stand in tables that have `connection_id` or `exchange_id`, and are null
   where these are. Two rows have the same numbers if and only if they have the same ids.
@@ -35,7 +36,7 @@ from kdissect.spark.schemas import arrow_schema
 from kdissect.spark.stages.owners import Owned
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import TABLES
-from kdissect.tables.declaration.model import CLUSTER, COUNT, EXCHANGE_KEYS, TIME, TIME_KEY
+from kdissect.tables.declaration.model import ANSWERED_KEY, CLUSTER, COUNT, EXCHANGE_KEYS, TIME, TIME_KEY
 from kdissect.tables.identity import ID_BYTES, SEPARATOR
 
 Words = npt.NDArray[np.int64]
@@ -65,9 +66,6 @@ EXCHANGE_NUMBER = pa.field(
 """int64, as the engine counts: a connection that is open for days has no bound that fits 32 bits."""
 TIMES = {
     "connections": ("started_at",),
-    "exchanges": ("request_first_at", "response_first_at"),
-    "fetches": ("requested_at", "response_first_at"),
-    "produces": ("requested_at", "response_first_at"),
     "fetch_sessions": ("opened_at",),
     "share_sessions": ("opened_at",),
     "producers": ("sent_at",),
@@ -76,10 +74,10 @@ TIMES = {
     "deliveries": ("delivered_at",),
     "traced": ("produced_at", "delivered_at"),
     "transactions": ("began_at", "ended_at"),
-    "transaction_steps": ("requested_at",),
     "findings": ("first_at",),
 }
-"""Columns whose first known value is a row's time; tables that are not named here have `at` or the helper column."""
+"""Columns whose first known value is a row's time. Tables that are not named here have `at`, or the helper columns
+of rows about exchanges: the request's first byte, and the response's where the request was not captured."""
 
 
 ANY_EXCHANGE = ("fetch_exchange_id", "produce_exchange_id", "first_exchange_id", "end_exchange_id")
@@ -258,10 +256,9 @@ class Places:
         if name == "capture_quality":
             keys = zip(table["capture"].to_pylist(), table["file"].to_pylist(), strict=True)
             return pa.array([self.begins.get(key) for key in keys], pa.int64()).cast(TIME)
-        known = [table[column] for column in TIMES.get(name, ()) if column in table.column_names]
-        if TIME_KEY in table.column_names and not known:
-            return table[TIME_KEY].cast(pa.int64()).cast(TIME)
-        return pc.coalesce(*known) if known else pa.nulls(len(table), TIME)
+        columns = TIMES.get(name, ("at", TIME_KEY, ANSWERED_KEY))
+        known = [table[column].cast(pa.int64()) for column in columns if column in table.column_names]
+        return pc.coalesce(*known, pa.scalar(None, pa.int64())).cast(TIME) if known else pa.nulls(len(table), TIME)
 
 
 def id_numbers(table: pa.Table, columns: Collection[str]) -> dict[str, pa.Array]:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.capture.bytestreams import Stream, decompressed
 from kdissect.capture.captureset import Member
 from kdissect.problems import CaptureUnreadable
-from kdissect.spark.file_system import Listed
+from kdissect.spark.file_system import Listed, is_hidden
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,7 +73,7 @@ class Storage:
         return [
             Listed(self.root + one.path[len(top) :], one.size or 0, _change_time(system, one), not one.is_file)
             for one in infos
-            if not any(part.startswith((".", "_")) for part in one.path[len(own) :].split("/"))
+            if not is_hidden(one.path[len(own) :])
         ]
 
     def head(self, path: str, most: int) -> bytes:

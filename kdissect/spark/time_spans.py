@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kdissect.spark.stages.analysing import STATE, Ends
+from kdissect.spark.workers import runs_on_this_machine
 
 if TYPE_CHECKING:
     from pyspark import StorageLevel
@@ -79,6 +80,4 @@ def _state_level(spark: SparkSession) -> StorageLevel:
     session on this machine has one executor, which is lost only with the driver."""
     from pyspark import StorageLevel
 
-    context = getattr(spark, "sparkContext", None)
-    alone = context is not None and (context.master == "local" or context.master.startswith("local["))
-    return StorageLevel.DISK_ONLY if alone else StorageLevel.DISK_ONLY_2
+    return StorageLevel.DISK_ONLY if runs_on_this_machine(spark) else StorageLevel.DISK_ONLY_2

@@ -48,6 +48,13 @@ def settled(stage: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         gc.freeze()
 
 
+def runs_on_this_machine(spark: SparkSession) -> bool:
+    """Whether one process on this machine runs all tasks of a session: not so with `local-cluster`, nor for a client of
+    Spark Connect."""
+    context = getattr(spark, "sparkContext", None)
+    return context is not None and str(context.master).partition("[")[0] == "local"
+
+
 def origin(plan: Plan) -> int:
     """The number that the rows of this task are known by (STAGED): the same where the task is run again."""
     from pyspark import TaskContext

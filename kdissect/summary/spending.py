@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import key_names
 from kdissect.analysis.findings.evidence import SEVERITIES
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.summary.model import Summary
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import BUDGET
@@ -52,8 +52,5 @@ class Spending:
             return None
         from kdissect.analysis.budget import time_budget
 
-        tables = {
-            name: unified(pa.concat_tables(parts or [SCHEMAS[name].empty_table()], promote_options="permissive"))
-            for name, parts in self._parts.items()
-        }
+        tables = {name: join_tables(parts or [SCHEMAS[name].empty_table()]) for name, parts in self._parts.items()}
         return next(iter(time_budget(tables, only=[client]).to_pylist()), None)

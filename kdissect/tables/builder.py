@@ -39,7 +39,18 @@ from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, schema_of
-from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TEXT, TEXTS, UNSEEN_KEY, By, Gathering, Path
+from kdissect.tables.declaration.model import (
+    ACKS_KEY,
+    ANSWERED_KEY,
+    EXCHANGE_KEYS,
+    TEXT,
+    TEXTS,
+    TIME_KEY,
+    UNSEEN_KEY,
+    By,
+    Gathering,
+    Path,
+)
 from kdissect.tables.host_names import HostNames
 from kdissect.tables.identity import SEPARATOR, Directory, written_out
 from kdissect.tables.leaders import Leaders
@@ -114,6 +125,8 @@ class TableBuilder:
         """The exchanges of the block fed last that are wanted."""
         self.keyed = False
         """Whether rows have the helper columns by which the analysis joins tables."""
+        self.dated = False
+        """Whether rows have the helper column ANSWERED_KEY."""
         self._walked: list[tuple[str, pa.RecordBatch]] | None = None
         """Rows of record sets that came with the block fed last; None: they are made here."""
         self._passed_over = False
@@ -227,6 +240,8 @@ class TableBuilder:
         `coded`: other tables than by now came as codes when they were made."""
         columns = list(self.columns[name])
         extra = [*sort_columns(name)]
+        if self.dated and TIME_KEY in extra:
+            extra.append(ANSWERED_KEY)
         if self.keyed and TABLES[name].is_analysed:
             extra += EXCHANGE_KEYS
             if name in self.unnamed:
@@ -260,7 +275,7 @@ class TableBuilder:
     def apart(self, connections: Connections) -> TableBuilder:
         """A builder for other connections of the same work."""
         made = TableBuilder(connections, self.columns, self._recorder.reading)
-        made.keyed = self.keyed
+        made.keyed, made.dated = self.keyed, self.dated
         made.coded = self.coded
         made.unnamed, made.sums_traffic = self.unnamed, self.sums_traffic
         made.sights, made.hosts = self.sights, self.hosts

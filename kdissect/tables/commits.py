@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
-from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
+from kdissect.tables.declaration.model import CODE, COUNT, TEXT
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, numbers, pick
@@ -40,10 +40,10 @@ def offset_commits(block: Block) -> Rows:
 
     columns: dict[str, Column] = {
         "exchange_id": lambda: block.exchange_id.take(arrow_array(row)),
-        "at": lambda: instant(done.request_first[row]),
+        "at": lambda: instant(block.on_wire[row]),
         "client_id": lambda: dictionary(done.client[row], done.client_ids),
         **{name: gather(name) for name in parts[0].columns},
-        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
+        **block.time_columns(row),
         "cluster": lambda: block.cluster(row),
         **block.key_columns(row),
     }

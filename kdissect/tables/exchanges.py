@@ -11,7 +11,7 @@ from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import NETWORK_KINDS, NO_CODE, NULL_TIME, Ints
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import api_column, error_column
-from kdissect.tables.declaration.model import ACKS_KEY, CODE, FLAG, MS, TIME_KEY
+from kdissect.tables.declaration.model import ACKS_KEY, CODE, FLAG, MS
 from kdissect.tables.identity import dictionary, unresolved_host
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, optional
@@ -82,7 +82,7 @@ def exchanges(block: Block) -> Rows:
         "response_frame": lambda: packet_number(done.response_packet),
         "api_inferred": lambda: flag(done.api_inferred),
         "decoded": lambda: flag(done.decoded),
-        TIME_KEY: lambda: block.sort_time,
+        **block.time_columns(),
         ACKS_KEY: lambda: arrow_array(acks(block)),
         "cluster": lambda: block.cluster(),
         **block.key_columns(),

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import NO_CODE
 from kdissect.schema.apikeys import ApiKey
-from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT, TIME_KEY, UNSEEN_KEY
+from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT, UNSEEN_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, optional, pick
@@ -95,7 +95,7 @@ def fetches(block: Block) -> Rows:
         "error_code": lambda: top_error(block, rows),
         "request_bytes": lambda: count(done.request_bytes[rows]),
         "response_bytes": lambda: count(done.response_bytes[rows]),
-        TIME_KEY: lambda: block.sort_time.take(arrow_array(rows)),
+        **block.time_columns(rows),
         UNSEEN_KEY: lambda: instant(done.unseen_until[rows]).cast(COUNT),
         "cluster": lambda: block.cluster(rows),
         **block.key_columns(rows),

@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.from_numpy import arrow_array
-from kdissect.kafka.completed import NULL_TIME
 from kdissect.kafka.exchanges.payloads import decoded
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import error_column
-from kdissect.tables.declaration.model import ASSIGNMENT, CODE, TEXT, TIME_KEY
+from kdissect.tables.declaration.model import ASSIGNMENT, CODE, TEXT
 from kdissect.tables.exchanges import error_codes
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
@@ -165,9 +164,7 @@ def groups(block: Block) -> Rows:
     done = block.done
     makers: dict[str, Column] = {
         "exchange_id": lambda: block.exchange_id.take(arrow_array(row)),
-        "at": lambda: instant(
-            np.where(done.request_first[row] != NULL_TIME, done.request_first[row], done.response_first[row])
-        ),
+        "at": lambda: instant(block.on_wire[row]),
         "group_id": gather(lambda part: part.request_field(part.event.group), TEXT),
         "member_id": gather(lambda part: part.member(), TEXT),
         "client_id": lambda: dictionary(done.client[row], done.client_ids),
@@ -181,7 +178,7 @@ def groups(block: Block) -> Rows:
         "error": lambda: error_column(*errors()),
         "assigned_partitions": gather(lambda part: part.assignment(), ASSIGNMENT),
         "cluster": lambda: block.cluster(row),
-        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
+        **block.time_columns(row),
     }
     return makers, len(row)
 

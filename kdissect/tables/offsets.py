@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
-from kdissect.tables.declaration.model import CODE, COUNT, OFFSETS, TIME_KEY
+from kdissect.tables.declaration.model import CODE, COUNT, OFFSETS
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import numbers, pick
@@ -89,6 +89,6 @@ def list_offsets(block: Block) -> Rows:
         "current_leader_epoch": lambda: ask("current_leader_epoch", CODE),
         "latency_ms": lambda: block.latency_ms().take(arrow_array(row)),
         "cluster": lambda: block.cluster(row),
-        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
+        **block.time_columns(row),
     }
     return columns, len(row)

@@ -6,6 +6,7 @@ compare in microseconds, as they are shown, so that sorting a shown table gives 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import Scalar, ints
 from kdissect.arrays.codes import Codes
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kernels.kernel import kernel, part
-from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import BY_REQUEST, EXCHANGE_KEYS, TIME_KEY
 
 POWERS = 10 ** np.arange(19, dtype=np.int64)
@@ -52,6 +54,12 @@ def order(name: str, table: pa.Table) -> pa.Table:
         return table.take(arrow_array(_by_first(values, table.select(rest))))
     indices = pc.sort_indices(_plain(table.select(keys)), sort_keys=[(key, "ascending") for key in keys])
     return table.take(indices)
+
+
+def order_parts(parts: Mapping[str, Sequence[pa.Table]], names: Iterable[str]) -> dict[str, pa.Table]:
+    """Tables in the contract's order, each of its parts; those of `names` that have no parts have no rows."""
+    made = {name: order(name, join_tables(pieces)) for name, pieces in parts.items() if pieces}
+    return {name: SCHEMAS[name].empty_table() for name in names} | made
 
 
 def ordered_codes(rows: Codes) -> Codes:

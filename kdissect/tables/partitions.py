@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import NO_CODE
 from kdissect.schema.apikeys import ApiKey
-from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
+from kdissect.tables.declaration.model import CODE, COUNT, TEXT
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, lengths, numbers, optional, pick
 from kdissect.tables.partition_pairs import pair
@@ -225,7 +225,7 @@ class Joined:
             "diverging_end_offset": give("diverging_epoch.end_offset", COUNT),
             "leader_id": give("current_leader.leader_id", CODE),
             "leader_epoch": give("current_leader.leader_epoch", CODE),
-            TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
+            **block.time_columns(row),
             "cluster": lambda: block.cluster(row),
             **block.key_columns(row),
         }

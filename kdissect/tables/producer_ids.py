@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
-from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
+from kdissect.tables.declaration.model import CODE, COUNT, TEXT
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import pick
@@ -39,6 +39,6 @@ def producer_ids(block: Block) -> Rows:
         "error_code": give("error_code", CODE),
         "latency_ms": lambda: block.latency_ms().take(arrow_array(rows)),
         "cluster": lambda: block.cluster(rows),
-        TIME_KEY: lambda: block.sort_time.take(arrow_array(rows)),
+        **block.time_columns(rows),
     }
     return columns, len(rows)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
-from kdissect.tables.declaration.model import CODE, COUNT, MS, TEXT, TIME_KEY
+from kdissect.tables.declaration.model import CODE, COUNT, MS, TEXT
 from kdissect.tables.exchanges import error_codes
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
@@ -84,7 +84,7 @@ def produces(block: Block) -> Rows:
         "throttle_ms": lambda: optional(done.throttle_ms[rows], done.throttle_ms[rows] >= 0, MS),
         "error_code": lambda: _error(block, rows),
         "request_bytes": lambda: count(done.request_bytes[rows]),
-        TIME_KEY: lambda: block.sort_time.take(arrow_array(rows)),
+        **block.time_columns(rows),
         "cluster": lambda: block.cluster(rows),
         **block.key_columns(rows),
     }
@@ -159,7 +159,7 @@ def produce_partitions(block: Block) -> Rows:
         "error_message": give("error_message", TEXT),
         "current_leader": give("current_leader.leader_id", CODE),
         "replicas": lambda: pa.nulls(len(row), CODE),
-        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
+        **block.time_columns(row),
         "cluster": lambda: block.cluster(row),
         **block.key_columns(row),
     }

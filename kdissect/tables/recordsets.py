@@ -19,7 +19,7 @@ from kdissect.kafka.completed import Problems
 from kdissect.kafka.recordsets.batch_layout import AT, BASE_OFFSET, NULL, RECORDS
 from kdissect.kafka.recordsets.batches import Batches
 from kdissect.schema.apikeys import ApiKey
-from kdissect.tables.declaration.model import CODE, TEXT, TIME_KEY
+from kdissect.tables.declaration.model import CODE, TEXT
 from kdissect.tables.nest import Int64s
 from kdissect.tables.table_block import Block, Column, assemble
 
@@ -143,7 +143,7 @@ def record_rows(
         "topic_id": lambda: _repeated(sets.topic_id, owner),
         "partition": lambda: arrow_array(sets.partition).cast(CODE, safe=False).take(owner),
         "cluster": lambda: block.cluster(np.asarray(row)),
-        TIME_KEY: lambda: block.sort_time.take(row),
+        **block.time_columns(np.asarray(row)),
     }
     for place, column in enumerate(rows.schema.names):
         if column != "owner":

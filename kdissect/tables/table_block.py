@@ -14,7 +14,7 @@ from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import FILE_SHIFT, NULL_TIME, STATUS, Completed, Connections
 from kdissect.kernels.kernel import kernel
 from kdissect.tables.declaration import TABLES
-from kdissect.tables.declaration.model import CODE, COUNT, EXCHANGE_KEYS, FLAG, MS, TIME
+from kdissect.tables.declaration.model import ANSWERED_KEY, CODE, COUNT, EXCHANGE_KEYS, FLAG, MS, TIME, TIME_KEY
 from kdissect.tables.identity import Directory, constant, dictionary, exchange_ids
 from kdissect.tables.nest import Level, optional
 from kdissect.tables.timestamps import OddTimes
@@ -97,10 +97,19 @@ class Block:
         return elapsed(self.done.request_first, self.done.response_last)
 
     @cached_property
-    def sort_time(self) -> pa.Array:
-        """Request's first time in µs, the helper column that `order` sorts by."""
+    def on_wire(self) -> Int64s:
+        """When each exchange was first on the wire, ns: the request's first byte, the response's where the request was
+        not captured; NULL_TIME where neither has a time."""
         first = self.done.request_first
-        return optional(first // 1000, first != NULL_TIME, COUNT)
+        return np.where(first != NULL_TIME, first, self.done.response_first)
+
+    def time_columns(self, rows: Int64s | slice = slice(None)) -> dict[str, Column]:
+        """The columns TIME_KEY and ANSWERED_KEY of these rows."""
+        first = self.done.request_first
+        return {
+            TIME_KEY: lambda: microseconds(first[rows]),
+            ANSWERED_KEY: lambda: microseconds(np.where(first == NULL_TIME, self.on_wire, NULL_TIME)[rows]),
+        }
 
     def rows(self, *api_keys: int) -> Int64s:
         """Rows of these APIs."""
@@ -213,7 +222,12 @@ def elapsed(begin: Int64s, end: Int64s) -> pa.Array:
 
 def instant(ns: Int64s) -> pa.Array:
     """Nanoseconds since the epoch as timestamps of microseconds (rounded down), null where NULL_TIME."""
-    return optional(ns // 1000, ns != NULL_TIME, COUNT).cast(TIME)
+    return microseconds(ns).cast(TIME)
+
+
+def microseconds(ns: Int64s) -> pa.Array:
+    """Nanoseconds since the epoch as int64 of microseconds (rounded down), null where NULL_TIME."""
+    return optional(ns // 1000, ns != NULL_TIME, COUNT)
 
 
 def code(values: npt.NDArray[Any], null: int = -1) -> pa.Array:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
-from kdissect.tables.declaration.model import CODE, COUNT, FLAG, TEXT, TIME_KEY
+from kdissect.tables.declaration.model import CODE, COUNT, FLAG, TEXT
 from kdissect.tables.exchanges import error_codes
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
@@ -69,7 +69,7 @@ def transaction_steps(block: Block) -> Rows:
         "next_producer_id": moved("producer_id", COUNT),
         "next_producer_epoch": moved("producer_epoch", CODE),
         "cluster": lambda: block.cluster(row),
-        TIME_KEY: lambda: block.sort_time.take(arrow_array(row)),
+        **block.time_columns(row),
     }
     return columns, len(row)
 

@@ -15,9 +15,11 @@ import pytest
 import kdissect
 from kdissect.analysis import findings as found
 from kdissect.analysis.findings import FINDERS, LIMITS, findings, select_evidence
+from kdissect.analysis.findings.evidence import union_ms
 from kdissect.analysis.findings.finders import Finder, Seen, finder
 from kdissect.analysis.findings.row_filters import failed
-from kdissect.analysis.grouping import runs_with_gaps
+from kdissect.analysis.grouping import merge_spans, overlapping_spans, runs_with_gaps
+from kdissect.arrays.arrow import NULL_TIME
 from kdissect.tables.declaration.model import DeclarationError
 from kdissect.tables.declaration.readers import FINDINGS
 from tests.analysis import test_delivery_findings as of_deliveries
@@ -300,6 +302,16 @@ def test_runs_in_which_something_is_far_behind() -> None:
     assert runs_with_gaps(code, at, 7) == [(0, 3)]
     assert runs_with_gaps(code, at, 8) == []
     assert runs_with_gaps(code[:0], at[:0], 1) == []
+
+
+def test_spans_that_hang_together() -> None:
+    begin, end = np.array([20, 0, 5, 10, 30]), np.array([25, 10, 7, 12, 31])
+    order, first = overlapping_spans(begin, end)
+    assert [part.tolist() for part in np.split(order, first[1:])] == [[1, 2, 3], [0], [4]]
+    assert [column.tolist() for column in merge_spans(begin, end)] == [[0, 20, 30], [12, 25, 31]]
+    assert union_ms(begin * 1000, end * 1000) == 18.0
+    assert union_ms(np.array([NULL_TIME, 5000, 7000]), np.array([9000, 5000, 6000])) == 0.0
+    assert [len(column) for column in overlapping_spans(begin[:0], end[:0])] == [0, 0]
 
 
 def test_a_finder_that_fails_is_a_problem_and_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -223,6 +223,8 @@ def test_share_sessions() -> None:
     assert {row["session_key"] for row in found} == {
         f"{row['cluster']}/{row['broker']}/{row['group_id']}/{row['member_id']}/1" for row in found
     }
+    polls = rows("k4_share_group", "exchanges", api="ShareFetch")
+    assert {row["connection_id"] for row in found} == {row["connection_id"] for row in polls}
 
 
 def test_an_open_transaction_holds_readers_back() -> None:

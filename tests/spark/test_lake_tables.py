@@ -176,7 +176,8 @@ def counted(table: pa.Table, columns: Sequence[str]) -> Counter[str]:
 def streamed(pieces: Sequence[Path]) -> tuple[list[str], list[Counter[str]]]:
     """What a stream gives of the first files, for each number of them, but for names of brokers, which come when they
     come; the columns too."""
-    from kdissect.spark.source.streaming import Work, columns
+    from kdissect.engine.resumption import columns
+    from kdissect.spark.source.streaming import Work
 
     wanted = columns("exchanges")
     state, rows, named = None, [Counter[str]()], [name for name in wanted if name != "broker"]

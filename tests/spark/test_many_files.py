@@ -6,6 +6,7 @@ import builtins
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -74,6 +75,14 @@ def test_small_files_share_tasks(captures: Path, tmp_path: Path) -> None:
     assert not job.fits_one_task(None)  # type: ignore[arg-type]
     few = prepare([str(tmp_path / f"c{n:03d}x.pcap") for n in range(50)], ["exchanges"])
     assert few.fits_one_task(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local-cluster[2,1,1024]", "spark://host:7077"])
+def test_cores_of_this_machine_alone_count(captures: Path, monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    monkeypatch.setattr("kdissect.spark.job.FEW_BYTES", 0)
+    session = SimpleNamespace(sparkContext=SimpleNamespace(master=master, defaultParallelism=2))
+    job = prepare(str(captures / "base_tiny.pcap"), ["exchanges"])
+    assert job.fits_one_task(session) == (master in ("local", "local[2]", "local[*]"))  # type: ignore[arg-type]
 
 
 def test_few_cores_read_larger_captures_by_one_task(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ from kdissect.spark.placing import (
 )
 from kdissect.spark.stages.owners import Owned
 from kdissect.tables.brokers import Brokers
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration import SCHEMAS, TABLES
+from kdissect.tables.declaration.model import By
 
 ID = 0x82E25F8B285B1D77
 WRITTEN = [
     "connections", "exchanges", "fetches", "fetch_partitions", "fetch_sessions", "session_partitions", "record_batches",
-    "list_offsets", "producer_ids", "leaders", "findings", "capture_quality", "problems",
+    "list_offsets", "producer_ids", "leaders", "findings", "capture_quality", "problems", "share_sessions", "groups",
+    "offset_commits", "produces", "produce_partitions",
 ]  # fmt: skip
 """A table of each way that rows and their times come from."""
 DAY = datetime(2026, 11, 21, tzinfo=UTC)
@@ -88,15 +90,14 @@ def test_numbers_of_rows_that_lack_an_id() -> None:
 
 def test_rows_of_a_connection_and_of_none() -> None:
     ids = pa.array([f"{ID:016x}:7", f"{ID + 1:016x}:7", f"{ID:016x}:r3"])
-    helper = pa.array([int(DAY.timestamp()) * 1_000_000, None, 0])
-    made = places("a.pcap", "b.pcap").placed(
-        "producer_ids", pa.table({"exchange_id": ids, "_time": helper}), ["exchange_id"]
-    )
+    at = int(DAY.timestamp()) * 1_000_000
+    rows = pa.table({"exchange_id": ids, "_time": [at, None, None], "_answered": [None, None, at + 1]})
+    made = places("a.pcap", "b.pcap").placed("producer_ids", rows, ["exchange_id"])
     assert made.select(["capture", "broker"]).to_pylist()[:2] == [
         {"capture": "a.pcap", "broker": "10.0.0.1:9092"}, {"capture": None, "broker": None}
     ]  # fmt: skip
-    assert made["at"].to_pylist()[:2] == [DAY, None]
-    assert made["date"].to_pylist()[:2] == [DAY.date(), None]
+    assert made["at"].to_pylist() == [DAY, None, DAY + timedelta(microseconds=1)]
+    assert made["date"].to_pylist() == [DAY.date(), None, DAY.date()]
     keys = pa.table({"session_key": ["10.0.0.1:9092/334/1", "ClusterId/3/334/2"]})
     told = places("a.pcap", "b.pcap").placed("session_partitions", keys, ["session_key"])
     assert told["broker"].to_pylist() == ["10.0.0.1:9092", "3"]
@@ -143,7 +144,8 @@ def test_tables_that_are_written(spark: Any, captures: Path, tmp_path: Path) -> 
     from kdissect.spark.job import prepare
     from kdissect.spark.writing.placed_tables import PlacedTables
 
-    paths = [captures / "k4_transactions.pcap", captures / "k4_list_offsets_raw.pcap"]
+    names = ("k4_transactions.pcap", "k4_list_offsets_raw.pcap", "k4_share_group.pcap", "field_loss5.pcap")
+    paths = [captures / name for name in names]
     local = kdissect.open(paths).tables(WRITTEN)
     job = prepare(paths, WRITTEN)
     whole = job.on(spark, 2, placed=True)
@@ -161,10 +163,13 @@ def test_tables_that_are_written(spark: Any, captures: Path, tmp_path: Path) -> 
             if exchange is not None:
                 assert row["capture"] == exchange["capture"], name
                 assert row["broker"] == (row["broker"] if name == "findings" else exchange["broker"]), name
-            if exchange is not None and name in ("fetch_partitions", "list_offsets", "producer_ids", "record_batches"):
-                assert row["at"] == exchange["request_first_at"], name
+            if exchange is not None and TABLES[name].made in (By.BLOCK, By.RECORD_SETS):
+                assert row["at"] == (exchange["request_first_at"] or exchange["response_first_at"]), name
+            assert (row["capture"] and row["at"]) or name in ("findings", "capture_quality"), name
+    assert any(":r" in row["exchange_id"] for row in made["fetch_partitions"].to_pylist())
+    assert made["share_sessions"].num_rows
     days = {row["date"] for row in made["list_offsets"].to_pylist()} - {None}
-    assert days == {row["requested_at"].date() for row in local["fetches"].to_pylist() if row["requested_at"]}
+    assert days
     sessions = made["session_partitions"].to_pylist()
     assert sessions
     assert all(row["capture"] and row["broker"] and row["at"] for row in sessions)

@@ -12,7 +12,8 @@ import pytest
 
 import kdissect
 import kdissect.spark
-from kdissect.engine.resumption import STREAMED
+from kdissect.engine.resumption import STREAMED, columns
+from kdissect.engine.settings import Settings
 from kdissect.problems import UsageError
 
 pytest.importorskip("pyspark")
@@ -95,7 +96,7 @@ def test_a_file_that_went_away_after_it_was_planned_is_told(pieces: list[Path], 
     again = FileStream(str(tmp_path), None)  # after a restart
     (batch,) = again.partitions({}, end)
     assert [row[1] for row in batch.rows] == ["cut.pcap", *(f"cut.pcap{i}" for i in range(1, 5))]
-    wanted = kdissect.spark.source.streaming.columns("problems", None)
+    wanted = columns("problems", None)
     made = list(Work({"problems": wanted}).do("cut.pcap", [row[1:3] for row in batch.rows], None))
     where = [row["where"] for _, table in made[:-1] for row in table.to_pylist()]  # type: ignore[misc]
     assert "cut.pcap2" in where
@@ -103,10 +104,10 @@ def test_a_file_that_went_away_after_it_was_planned_is_told(pieces: list[Path], 
 
 def test_rows_that_are_written_have_their_place(pieces: list[Path]) -> None:
     """Every table of `follow` has the columns behind its own, as the batch job writes them."""
-    wanted = {name: kdissect.spark.source.streaming.columns(name) for name in STREAMED}
+    wanted = {name: columns(name) for name in STREAMED}
     state, found = None, {name: list[Any]() for name in wanted}
     for piece in pieces:
-        *made, state = Work(wanted, placed=True).do("cut.pcap", [(piece.name, str(piece))], state)  # type: ignore[assignment]
+        *made, state = Work(wanted, Settings(dated=True)).do("cut.pcap", [(piece.name, str(piece))], state)  # type: ignore[assignment]
         for name, table in made:  # type: ignore[misc]
             assert table.column_names == schema_of(name, wanted[name]).names
             found[name] += table.to_pylist()
@@ -236,9 +237,9 @@ class TestOnSpark:
         assert (left["capture"], left["files"], left["bytes"]) == ("cut.pcap", 1, pieces[5].stat().st_size)
         assert left["seconds"] > 0
         expected: dict[str, list[Any]] = {name: [] for name in names}
-        state, wanted = None, {name: kdissect.spark.source.streaming.columns(name, None) for name in names}
+        state, wanted = None, {name: columns(name, None) for name in names}
         for piece in pieces[:5]:
-            *made, state = Work(wanted, placed=True).do("cut.pcap", [(piece.name, str(piece))], state)
+            *made, state = Work(wanted, Settings(dated=True)).do("cut.pcap", [(piece.name, str(piece))], state)
             for name, table in made:
                 expected[name] += table.to_pylist()
         for name, rows in expected.items():

@@ -179,11 +179,11 @@ def test_rows_that_cannot_be_put_into_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_files_that_are_written_straight(captures: Path, tmp_path: Path, equal: Any, apart: bool) -> None:
-    paths = [captures / "base.pcap", captures / "k4_share_group.pcap"]
+    paths = [captures / name for name in ("field_loss5.pcap", "k4_share_group.pcap")]
     sources = [source_of(capture, False) for capture in open_captures(paths)]
     tables = [name for name in straight_tables(MADE) if name != "problems"]
     columns = {name: columns_of(name) for name in tables}
-    plan = Plan(sources, columns, Settings(), [0], placed=True, whole=True, cores=int(apart))
+    plan = Plan(sources, columns, Settings(dated=True), [0], whole=True, cores=int(apart))
     schemas = {name: schema_of(name, columns[name]) for name in tables}
     files = StraightFiles(str(tmp_path), schemas, {}, [source.name for source in sources])
     made = list(cells_of(read_whole(plan, files)))
@@ -195,9 +195,10 @@ def test_files_that_are_written_straight(captures: Path, tmp_path: Path, equal: 
         parts = [pq.read_table(tmp_path / file) for one, file, *_ in told if one == name]
         assert sum(rows for one, _, rows, _ in told if one == name) == table.num_rows
         whole = pa.concat_tables(parts) if parts else schemas[name].empty_table()
-        assert whole.num_rows == 0 or whole["capture"].null_count == 0, name
+        assert whole.num_rows == 0 or (whole["capture"].null_count, whole["at"].null_count) == (0, 0), name
         found[name] = whole.select(table.column_names)
     equal(found, expected)
+    assert any(":r" in exchange for exchange in found["fetch_partitions"]["exchange_id"].to_pylist())
 
 
 @pytest.mark.exhaustive

@@ -41,7 +41,7 @@ from kdissect.analysis.deliveries.visibility import (
 )  # fmt: skip
 from kdissect.analysis.holds.throttle_windows import Answers, Muted
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, distinct, instants, optional, whole, words
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, By
@@ -159,7 +159,7 @@ class DeliveryMaker:
                 for code in codes
             ]
         made = [table for table in made if table.num_rows]
-        table = unified(pa.concat_tables(made, promote_options="permissive")) if made else SCHEMA.empty_table()
+        table = join_tables(made) if made else SCHEMA.empty_table()
         return order(SCHEMA_NAME, table)
 
     def make_deliveries(self, data: Input) -> Delivered:

@@ -14,11 +14,9 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.deliveries.delivery_rows import deliveries
 from kdissect.arrays.arrow import ints
-from kdissect.arrays.dictionaries import unified
-from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import DELIVERIES, FIRST_BATCHES
-from kdissect.tables.order import order, sort_columns
+from kdissect.tables.order import order_parts, sort_columns
 
 READ = {name: frozenset((*columns, *sort_columns(name))) for name, columns in DELIVERIES.tables.items()}
 BATCHES = "record_batches"
@@ -27,12 +25,7 @@ BATCHES = "record_batches"
 def join_parts(parts: Mapping[str, Sequence[pa.Table]]) -> pa.Table:
     """Rows of `deliveries`, in order. `parts`: of tables of READ, those of some exchanges each; a table that is not
     there has no rows."""
-    tables = {}
-    for name in READ:
-        none = SCHEMAS[name].empty_table()
-        mine = parts.get(name)
-        tables[name] = order(name, unified(pa.concat_tables(mine, promote_options="permissive"))) if mine else none
-    return deliveries(tables)
+    return deliveries(order_parts(parts, READ))
 
 
 class FirstRows:

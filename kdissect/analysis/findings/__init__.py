@@ -43,7 +43,7 @@ from kdissect.analysis.findings.rules import (
 )
 from kdissect.analysis.findings.rules.journeys import delivery_findings
 from kdissect.analysis.findings.spans import cuts_of, rows_in_span
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.problems import KdissectError, Kind
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CLUSTER, By
@@ -108,13 +108,9 @@ def gather_at_once(name: str, parts: Iterable[pa.Table], thresholds: Limits = LI
         kept.append(select_evidence(name, part, thresholds, AT_ONCE))
         count += kept[-1].num_rows
         if count > GATHERED:
-            kept = [select_evidence(name, _join_parts(kept), thresholds, AT_ONCE)]
+            kept = [select_evidence(name, join_tables(kept), thresholds, AT_ONCE)]
             count = 0
-    return _join_parts(kept) if kept else None
-
-
-def _join_parts(parts: Sequence[pa.Table]) -> pa.Table:
-    return unified(pa.concat_tables(parts, promote_options="permissive"))
+    return join_tables(kept) if kept else None
 
 
 class Found(NamedTuple):

@@ -16,6 +16,7 @@ from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings.catalogue import KINDS, choose
 from kdissect.analysis.findings.phrases import time_text
 from kdissect.analysis.findings.template import fill
+from kdissect.analysis.grouping import merge_spans
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, encoded, ints, latest, one, reals, times
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import SCHEMAS, TABLES
@@ -250,13 +251,10 @@ def resent_ms(exchanges: pa.Table) -> npt.NDArray[np.float64]:
 def union_ms(begin: Int64s, end: Int64s) -> float:
     """Milliseconds that spans (microseconds) cover together: time in which several overlap counts once."""
     known = (begin != NULL_TIME) & (end > begin)
-    order = np.argsort(begin[known], kind="stable")
-    begin, end = begin[known][order], end[known][order]
-    if not len(begin):
+    if not known.any():
         return 0.0
-    reach = np.maximum.accumulate(end)
-    start = np.maximum(begin, np.append(begin[0], reach[:-1]))
-    return float(np.maximum(reach - start, 0).sum()) / MILLI
+    first, last = merge_spans(begin[known], end[known])
+    return float((last - first).sum()) / MILLI
 
 
 def wall_ms(tables: Tables, column: str, value: object) -> float:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.grouping import group
+from kdissect.analysis.grouping import group, overlapping_spans
 from kdissect.analysis.ledger.time_owners import GONE_MS, UNACKNOWLEDGED
 from kdissect.arrays.arrow import MILLI, Flags, Int64s, distinct, encoded, reals, times
 from kdissect.arrays.from_numpy import arrow_array
@@ -97,17 +97,12 @@ def _gaps(
     found = []
     for code in range(len(groups)):
         client_ip, broker_ip = (groups.keys[name][code].as_py() for name in ("client_ip", "broker_ip"))
-        for mine in _overlapping(np.flatnonzero(groups.code == code), begun, until):
+        rows_between = np.flatnonzero(groups.code == code)
+        order, first = overlapping_spans(begun[rows_between], until[rows_between])
+        for mine in np.split(rows_between[order], first[1:]):
             some = rows.take(arrow_array(mine))
             found.append(NetworkGap(client_ip, broker_ip, int(begun[mine].min()), int(until[mine].max()), some))
     return found
-
-
-def _overlapping(rows: Int64s, begin: Int64s, end: Int64s) -> list[Int64s]:
-    """Rows whose spans hang together, by time."""
-    rows = rows[np.argsort(begin[rows], kind="stable")]
-    reach = np.maximum.accumulate(end[rows])
-    return np.split(rows, np.flatnonzero(begin[rows][1:] > reach[:-1]) + 1)
 
 
 def explained_by_gaps(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.analysis.grouping import group
+from kdissect.analysis.grouping import group, merge_spans
 from kdissect.analysis.holds.throttle_windows import throttle_windows
 from kdissect.analysis.ledger import time_owners as o
 from kdissect.analysis.ledger.interval_sweep import Spans
@@ -200,19 +200,11 @@ def served_until(rows: Rows, begin: Int64s, end: Int64s) -> Int64s:
     mine = np.flatnonzero(on & np.isin(hosts, hosts[lost]))
     mine = mine[np.argsort(hosts[mine], kind="stable")]
     for some in np.split(mine, np.flatnonzero(np.diff(hosts[mine])) + 1):
-        lows, highs = _merged(rows.sent[some][lost[some]], rows.there[some][lost[some]])
+        lows, highs = merge_spans(rows.sent[some][lost[some]], rows.there[some][lost[some]])
         gap = np.minimum(np.searchsorted(highs, begin[some], side="right"), len(lows) - 1)
         over = (highs[gap] > begin[some]) & (lows[gap] < end[some])
         sure[some[over]] = np.maximum(begin[some], lows[gap])[over]
     return sure
-
-
-def _merged(begin: Int64s, end: Int64s) -> tuple[Int64s, Int64s]:
-    """Begin and end of the stretches that these spans cover together, by time."""
-    order = np.argsort(begin, kind="stable")
-    begin, reach = begin[order], np.maximum.accumulate(end[order])
-    first = np.flatnonzero(np.append(True, begin[1:] > reach[:-1]))
-    return begin[first], reach[np.append(first[1:], len(begin)) - 1]
 
 
 def _ways(rows: Rows) -> Int64s:

@@ -26,8 +26,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kdissect.analysis.exchange_keys import exchange_keys, keys_of, locate
+from kdissect.analysis.exchange_keys import DIGITS, exchange_keys, keys_of, locate
 from kdissect.arrays.arrow import (
     NULL_TIME,
     Coder,
@@ -42,7 +43,7 @@ from kdissect.arrays.arrow import (
     with_columns,
     words,
 )
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.kernels.kernel import kernel
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import By
@@ -140,7 +141,7 @@ def sessions_of(parts: Sequence[pa.Table]) -> pa.Table:
     parts = [part for part in parts if part.num_rows]
     if not parts:
         return SCHEMA.empty_table()
-    uses = unified(pa.concat_tables(parts, promote_options="permissive"))
+    uses = join_tables(parts)
     keys = exchange_keys(uses["exchange_id"])
     error = ints(uses, "error")
     coder = Coder()
@@ -197,21 +198,24 @@ def _table(
         for broker, group, member, n in zip(*texts, incarnation.tolist(), strict=True)
     ]
     closed = np.where(ends >> 32 == OPEN, NULL_TIME, when[order[np.minimum(ends & 0xFFFFFFFF, len(order) - 1)]])
-    columns = _columns(labels, texts, (when[opening], closed), (epoch[opening], last), requests, totals, ends)
+    ids = uses["exchange_id"].take(pa.array(opening))
+    columns = _columns(labels, texts, ids, (when[opening], closed), (epoch[opening], last), requests, totals, ends)
     table = pa.table({name: columns[name] for name in SCHEMA.names}, SCHEMA)
     return table.sort_by([("opened_at", "ascending"), ("session_key", "ascending")])
 
 
 def _columns(
-    labels: Sequence[str], names: Sequence[Sequence[str | None]], times: tuple[Int64s, Int64s],
-    epochs: tuple[Int64s, Int64s], requests: Int64s, totals: Mapping[str, Int64s], ends: Int64s,
+    labels: Sequence[str], names: Sequence[Sequence[str | None]], exchange_ids: pa.ChunkedArray,
+    times: tuple[Int64s, Int64s], epochs: tuple[Int64s, Int64s], requests: Int64s, totals: Mapping[str, Int64s],
+    ends: Int64s,
 ) -> dict[str, pa.Array]:  # fmt: skip
-    """The columns of `share_sessions`; `times` and `epochs` are first and last ones."""
+    """The columns of `share_sessions`; `exchange_ids` are first uses, `times` and `epochs` first and last ones."""
     return {
         "session_key": pa.array(labels, pa.string()),
         "broker": pa.array(names[0], pa.string()),
         "group_id": pa.array(names[1], pa.string()),
         "member_id": pa.array(names[2], pa.string()),
+        "connection_id": pc.utf8_slice_codeunits(exchange_ids.cast(pa.string()), 0, DIGITS),
         "opened_at": instants(times[0]),
         "closed_at": instants(times[1]),
         "first_epoch": pa.array(epochs[0], pa.int32()),
@@ -302,7 +306,11 @@ def _filled() -> Mapping[str, Mapping[str, pa.Array]]:
     """The columns that are filled, found out on no rows."""
     none = np.zeros(0, np.int64)
     totals = dict.fromkeys((*TOTALS, LOCK), none)
-    return {"share_sessions": _columns((), ((), (), ()), (none, none), (none, none), none, totals, none)}
+    return {
+        "share_sessions": _columns(
+            (), ((), (), ()), pa.chunked_array([], pa.string()), (none, none), (none, none), none, totals, none
+        )
+    }
 
 
 fills(By.SHARES, _filled)

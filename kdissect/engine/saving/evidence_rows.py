@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.analysis.findings import limits, of_topics, select_evidence
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import FINDINGS
@@ -94,4 +94,4 @@ class Evidence:
 
 def join_in_order(name: str, parts: Sequence[pa.Table], topics: Sequence[str]) -> pa.Table:
     """The parts of a table as one, in order; rows of these topics where it names any."""
-    return of_topics(order(name, unified(pa.concat_tables(parts, promote_options="permissive"))), topics)
+    return of_topics(order(name, join_tables(parts)), topics)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.stage import NO_WATERMARK
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot, Working
 from kdissect.engine.bounds.spool import Spool
@@ -180,7 +180,7 @@ class _File:
             self._waiting, self._count = [], 0
 
     def _write(self, parts: list[pa.Table]) -> None:
-        rows = unified(pa.concat_tables(parts, promote_options="permissive").select(self._names))
+        rows = join_tables(parts).select(self._names)
         parts.clear()
         groups = max(1, rows.num_rows // ROW_GROUP)
         ends = [rows.num_rows * number // groups for number in range(groups + 1)]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames, Lot
 from kdissect.engine.bounds.spool import Spool
@@ -124,10 +124,10 @@ def _groups(parts: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:
         count += part.num_rows
         if count < size:
             continue
-        table = unified(pa.concat_tables(waiting, promote_options="permissive"))
+        table = join_tables(waiting)
         for first in range(0, count - count % size, size):
             yield table.slice(first, size)
         count %= size
         waiting = [table.slice(table.num_rows - count)] if count else []
     if waiting:
-        yield unified(pa.concat_tables(waiting, promote_options="permissive"))
+        yield join_tables(waiting)

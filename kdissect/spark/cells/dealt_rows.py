@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder, Int64s, ints
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.growing import runs
-from kdissect.spark.cells.table_cells import Cell, cell, join_pieces, rows
+from kdissect.spark.cells.table_cells import Cell, cell, rows
 
 KEPT_ROWS = 1 << 19
 """Rows that wait to be passed on together, 30 to 60 MB."""
@@ -36,7 +37,7 @@ class Dealt:
         """The staged rows that still wait."""
         kept, self._kept, self._rows = self._kept, {}, 0
         for (share, name), tables in kept.items():
-            yield rows([Cell(name, "", cell(join_pieces(tables)), lot=self._labels[share])])
+            yield rows([Cell(name, "", cell(join_tables(tables)), lot=self._labels[share])])
 
     def to_all(self, name: str, text: str) -> Iterator[pa.RecordBatch]:
         """Staged rows with a text, as `broker`, for every task."""

@@ -160,11 +160,6 @@ def cells_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Cell]:
             yield Cell(*(batch.column(name)[i].as_py() for name in Cell._fields))
 
 
-def join_pieces(pieces: Iterable[pa.Table]) -> pa.Table:
-    """Pieces of a table as one; a dictionary for all of it."""
-    return unified(pa.concat_tables(pieces, promote_options="permissive"))
-
-
 def by_table(cells: Iterable[Cell]) -> dict[str, list[pa.Table]]:
     """The pieces in staged rows, by table."""
     parts: dict[str, list[pa.Table]] = {}

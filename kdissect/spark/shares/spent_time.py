@@ -20,8 +20,9 @@ from kdissect.analysis.ledger.interval_sweep import Spans
 from kdissect.analysis.ledger.subjects import Subjects
 from kdissect.analysis.ledger.time_ledger import KINDS, Ledger
 from kdissect.arrays.arrow import Int64s, ints, stretches
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.spark.cells.dealt_rows import Dealt, share_of_text
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_pieces, read_cell, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, read_cell, rows
 from kdissect.spark.stages.analysing import SUMMED
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
@@ -29,7 +30,7 @@ from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.declaration.readers import BUDGET_TOPICS
-from kdissect.tables.order import order, sort_columns
+from kdissect.tables.order import order_parts, sort_columns
 
 BY = {"time_budget": SUBJECTS, "time_ledger": KINDS}
 """Tables about whose time was spent on what, and the kinds of their subjects."""
@@ -73,8 +74,7 @@ def divide(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
             clusters.add(one.broker)
         else:
             parts.setdefault(one.table, []).append(read_cell(one.data))
-    tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
-    tables |= {one: order(one, join_pieces(pieces)) for one, pieces in parts.items()}
+    tables = order_parts(parts, SUMMED[name])
     dealt = Dealt(plan.labels)
     # Rows without a cluster are of the only one that is known (`split_known_clusters`), which others' rows may tell.
     for cluster, part in split_by_cluster(tables) if len(clusters) > 1 else [(next(iter(clusters), None), tables)]:
@@ -108,7 +108,7 @@ def gather(batches: Iterable[pa.RecordBatch], name: str, plan: Plan) -> Iterator
         kinds.setdefault(kind, {}).setdefault(of, []).append(read_cell(one.data))
     for kind, parts in kinds.items():
         none = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]} | {SPANS: NO_SPANS}
-        for cluster, part in split_by_cluster(none | {one: join_pieces(pieces) for one, pieces in parts.items()}):
+        for cluster, part in split_by_cluster(none | {one: join_tables(pieces) for one, pieces in parts.items()}):
             if not part["exchanges"].num_rows:
                 continue
             spans = part[SPANS]

@@ -20,17 +20,18 @@ from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import Int64s, reals
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.engine.extracts.delivery_shares import Shares
 from kdissect.spark.cells import dealt_rows
 from kdissect.spark.cells.aligned_rows import ALIGNED, BY_TOPIC
 from kdissect.spark.cells.dealt_rows import share_of_partition, split_by_share
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, join_pieces, read_cell, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, read_cell, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CLUSTER
-from kdissect.tables.order import order
+from kdissect.tables.order import order_parts
 from kdissect.tables.recording import resolve_sent
 
 BY_PARTITION = ("record_batches", "fetch_partitions", "produce_partitions", "records")
@@ -55,7 +56,7 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
                 parts.setdefault(of, []).append(names.resolved(builder, of, table))
         if dealt.size >= dealt_rows.KEPT_ROWS:
             yield from dealt.drain()
-        dealt.add_rows({of: join_pieces(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
+        dealt.add_rows({of: join_tables(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
     yield from dealt.drain()
 
 
@@ -124,10 +125,10 @@ class _Dealt:
         kept, self._kept, self.size = self._kept, {}, 0
         called, self._called = self._called, ""
         for (share, name), tables in kept.items():
-            yield rows([Cell(name, called, cell(join_pieces(tables)), lot=self._labels[share])])
+            yield rows([Cell(name, called, cell(join_tables(tables)), lot=self._labels[share])])
         for name, told in (("groups", self._groups), ("connections", self._connections)):
             if told:
-                table = join_pieces(told)
+                table = join_tables(told)
                 data = cell(_stays(table) if name == "groups" else table)
                 yield rows([Cell(name, called, data, lot=label) for label in self._labels])
         self._groups, self._connections = [], []
@@ -177,6 +178,5 @@ def _make_at_once(lots: Iterable[Lot], name: str) -> Iterator[pa.Table]:
         for one, table in lot.items():
             if table.num_rows:
                 parts.setdefault(one, []).append(table)
-    tables = {one: SCHEMAS[one].empty_table() for one in BY_TOPIC[name]}
-    tables |= {one: order(one, join_pieces(pieces)) for one, pieces in parts.items()}
+    tables = order_parts(parts, BY_TOPIC[name])
     yield topic_traffic(tables) if name == "topic_traffic" else traced(tables)

@@ -18,15 +18,16 @@ from kdissect.analysis.cluster_split import cluster_codes
 from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Int64s, ints, times
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.spark.cells.aligned_rows import ALIGNED
 from kdissect.spark.cells.dealt_rows import Dealt, share_of_text
-from kdissect.spark.cells.table_cells import Cell, by_table, cell, cells_of, join_pieces, read_cell, rows
+from kdissect.spark.cells.table_cells import Cell, by_table, cell, cells_of, read_cell, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.tables.builder import conform_to_schema
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import TRANSACTIONS
-from kdissect.tables.order import order
+from kdissect.tables.order import order_parts
 
 PAIRS = pa.schema([("producer", pa.int64()), ("id", pa.string())])
 """Producer ids and transactional ids that stand in one request."""
@@ -92,8 +93,7 @@ def deal(
 def make(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """All that `deal` gives of some shares to rows of `transactions`."""
     parts = by_table(cells_of(batches))
-    tables = {one: SCHEMAS[one].empty_table() for one in TRANSACTIONS.tables}
-    tables |= {one: order(one, join_pieces(pieces)) for one, pieces in parts.items()}
+    tables = order_parts(parts, TRANSACTIONS.tables)
     made = conform_to_schema(transactions(tables), SCHEMAS["transactions"].remove_metadata())
     yield from made.select(plan.tables["transactions"]).to_batches()
 
@@ -106,7 +106,7 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[dict[str, pa.Table]]:
             name = one.table.removeprefix(ALIGNED)
             if name in TRANSACTIONS.tables:
                 parts.setdefault(name, []).append(read_cell(one.data))
-        lot = {name: join_pieces(pieces) for name, pieces in parts.items()}
+        lot = {name: join_tables(pieces) for name, pieces in parts.items()}
         carried = lot.pop("record_batches", None)
         if carried is not None and "produces" in lot:  # those that readers were given tell nothing
             table = carried.filter(pa.array(ints(carried, "is_transactional", 0) == 1))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kdissect.engine.resumption import Continued, columns
+from kdissect.engine import resumption
 from kdissect.engine.settings import Settings
 from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
@@ -65,7 +65,7 @@ def stream(
     Sets the session's state store to RocksDB, which the stateful operator needs, next to the package protobuf. Raises
     UsageError.
     """
-    wanted = _columns(table, columns)
+    wanted = resumption.columns(table, columns)
     cells = cells_of(spark, directory, {table: wanted}, quiet=quiet, most=most, forget=forget)
     return rows_of(cells, table, wanted)
 
@@ -100,7 +100,7 @@ def cells_of(
         .groupBy("capture")
         .transformWithStateInPandas(
             statefulProcessor=_processor(
-                Work({name: list(columns) for name, columns in tables.items()}, placed=placed)
+                Work({name: list(columns) for name, columns in tables.items()}, Settings(dated=placed))
             ),
             outputStructType=CELLS,
             outputMode="Append",
@@ -128,10 +128,6 @@ def rows_of(cells: DataFrame, table: str, columns: Sequence[str], placed: bool =
     return cells.select("data").mapInArrow(partial(_rows, schema=plain), spark_schema(schema))
 
 
-def _columns(table: str, names: Sequence[str] | None) -> list[str]:
-    return columns(table, names)
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
     """The tables and columns that are made of each file."""
@@ -139,8 +135,7 @@ class Work:
     tables: dict[str, list[str]]
     """Columns by the table's name."""
     settings: Settings = field(default_factory=Settings)
-    placed: bool = False
-    """Whether rows are to be written, with the columns that every table has there."""
+    """`dated`: rows are to be written, with the columns that every table has there."""
 
     def do(
         self, capture: str, files: Sequence[tuple[str, str]], state: bytes | None
@@ -149,7 +144,7 @@ class Work:
         from kdissect.spark.source.packet_rows import member
         from kdissect.spark.source.placed_rows import PlacedRows
 
-        work = (PlacedRows if self.placed else Continued)(capture, self.tables, self.settings, state)
+        work = (PlacedRows if self.settings.dated else resumption.Continued)(capture, self.tables, self.settings, state)
         for table, batch in work.rows_of(member(name, _current_path(path)) for name, path in files):
             yield table, pa.Table.from_batches([batch])
         yield work.state()

@@ -45,7 +45,8 @@ from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import NULL_TIME
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_pieces, note, read_cell, rows
+from kdissect.arrays.dictionaries import join_tables
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
 from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
@@ -65,7 +66,7 @@ from kdissect.tables.declaration.readers import (
     TRACED,
     TRANSACTIONS,
 )
-from kdissect.tables.order import order, sort_columns
+from kdissect.tables.order import order, order_parts, sort_columns
 from kdissect.tables.recording import producers_table
 
 MADE = tuple(name for name, one in TABLES.items() if one.progressive and name != COMMITS)
@@ -241,7 +242,7 @@ def _fed(
     tables = dict(none)
     messages: dict[tuple[int, int], pa.Table] = {}
     for name, pieces in parts.items():
-        whole = builder.resolve(name, join_pieces(pieces))
+        whole = builder.resolve(name, join_tables(pieces))
         if name in SCHEMAS:
             tables[name] = order(name, whole)
         else:
@@ -381,7 +382,7 @@ def find_findings(
                 count = 0
         tables = {} if quality is None else {"capture_quality": quality}
         for name in list(parts):  # one copy at a time
-            tables[name] = order(name, join_pieces(parts.pop(name)))
+            tables[name] = order(name, join_tables(parts.pop(name)))
         for name, table in learned.items():
             mine = table if alone else apart[name].get(cluster, table.slice(0, 0))
             tables[name] = mine if span == ALL_AT_ONCE else rows_in_span(name, mine, cuts, span)
@@ -421,8 +422,7 @@ def _join_found(spans: dict[int, FoundInCluster], count: int) -> FoundInCluster:
 def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows of all tables that a table in SUMMED reads to its rows."""
     parts = _resolved(batches, plan, names)
-    tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
-    tables |= {one: order(one, join_pieces(pieces)) for one, pieces in parts.items()}
+    tables = order_parts(parts, SUMMED[name])
     yield from (
         conform_to_schema(MAKERS[name](tables), SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
     )
@@ -461,7 +461,7 @@ def deliver(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iter
     """Staged rows, as they were decoded, of tables that deliveries are made of to staged rows of the evidence of
     `deliveries`."""
     first = FirstRows()
-    tables = {name: join_pieces(pieces) for name, pieces in _resolved(batches, plan, names).items()}
+    tables = {name: join_tables(pieces) for name, pieces in _resolved(batches, plan, names).items()}
     first.add_rows(tables)
     for name, table in tables.items():
         first.add(name, table)
@@ -484,7 +484,7 @@ def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Itera
 def _producers(parts: Mapping[str, list[pa.Table]], names: Names) -> pa.Table:
     if not parts.get(SENT):
         return SCHEMAS["producers"].empty_table()
-    return producers_table(join_pieces(parts[SENT]), names.topics)
+    return producers_table(join_tables(parts[SENT]), names.topics)
 
 
 def _resolved(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> dict[str, list[pa.Table]]:

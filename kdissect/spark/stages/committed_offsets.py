@@ -15,8 +15,9 @@ import pyarrow as pa
 from kdissect.analysis.committed_lag import settle
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Coder, ints, with_columns
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.spark.cells.dealt_rows import Dealt, share_of_partition
-from kdissect.spark.cells.table_cells import Cell, by_table, cell, cells_of, cut, join_pieces, read_cell, rows
+from kdissect.spark.cells.table_cells import Cell, by_table, cell, cells_of, cut, read_cell, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
@@ -52,7 +53,7 @@ def deal(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
         for piece in lot:
             parts[piece.table].append(names.resolved(builder, piece.table, read_cell(piece.data)))
         if parts["fetches"] and parts["fetch_partitions"]:
-            seen = sightings(join_pieces(parts["fetches"]), join_pieces(parts["fetch_partitions"]), capture)
+            seen = sightings(join_tables(parts["fetches"]), join_tables(parts["fetch_partitions"]), capture)
             yield from dealt.add_rows(SEEN, seen, share_of_partition(seen, count))
         for commits in parts[COMMITS]:
             named = pa.array([capture] * commits.num_rows, pa.string()).dictionary_encode()
@@ -88,15 +89,15 @@ def fill(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if COMMITS not in parts:
         return
     seen, commits = (
-        join_pieces([SIGHTED.empty_table(), *parts.get(SEEN, ())]),
-        order(COMMITS, join_pieces(parts[COMMITS])),
+        join_tables([SIGHTED.empty_table(), *parts.get(SEEN, ())]),
+        order(COMMITS, join_tables(parts[COMMITS])),
     )
     captured = commits.select([CAPTURE]).rename_columns(["capture"])
     high, n = keys_of(commits)
     captured = with_columns(captured, dict(zip(EXCHANGE_KEYS, (pa.array(high), pa.array(n)), strict=True)))
     owners = [table.select([*EXCHANGE_KEYS, "capture"]) for table in (seen, captured)]
     given = {
-        "exchanges": join_pieces(owners),
+        "exchanges": join_tables(owners),
         "fetches": seen.select([*EXCHANGE_KEYS, "response_first_at"]),
         "fetch_partitions": seen.select([*EXCHANGE_KEYS, "topic", "partition", "high_watermark"]),
         COMMITS: commits.drop_columns([CAPTURE]),

@@ -131,8 +131,6 @@ class Plan:
     """(number of the capture, number of the file) -> how many of its packets were read by an earlier job."""
     refused: Sequence[tuple[str, str]] = ()
     """Files that were named and cannot be read as captures: (name, why)."""
-    placed: bool = False
-    """Whether rows are to be written, with their capture and broker: connections are told to the driver."""
     whole: bool = False
     """Whether one task does it all (`whole_run`): staged rows are complete."""
     cores: int = 0
@@ -147,6 +145,11 @@ class Plan:
     """How the clocks of captures stand that have connections in common."""
     pieces: str = ""
     """A folder for the rows that such a task stages, on a disk that all tasks share; else they travel."""
+
+    @property
+    def placed(self) -> bool:
+        """Whether rows are to be written, with their capture, broker and time: connections are told to the driver."""
+        return self.settings.dated
 
     @property
     def decoded(self) -> dict[str, list[str]]:

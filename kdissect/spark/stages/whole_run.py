@@ -39,7 +39,7 @@ from kdissect.spark.stages.plan import Plan, Source
 from kdissect.spark.stages.resolving import Names, Outcome
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import SCHEMAS, TABLES
-from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
+from kdissect.tables.declaration.model import ANSWERED_KEY, EXCHANGE_KEYS, By
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import sort_columns
 
@@ -234,7 +234,7 @@ def kept_columns(plan: Plan, straight: Collection[str] = ()) -> dict[str, set[st
     found = {name: set(columns) for name, columns in asked.items() if not TABLES[name].made.needs_everything}
     for name, columns in found.items():
         if plan.placed:
-            columns.update(EXCHANGE_KEYS, sort_columns(name))
+            columns.update(EXCHANGE_KEYS, sort_columns(name), [ANSWERED_KEY])
     for summed in analysing.SUMMED.keys() & plan.tables.keys():
         for name, read in analysing.SUMMED[summed].items():
             found.setdefault(name, set()).update(read, sort_columns(name))

@@ -15,6 +15,7 @@ from kdissect.output import OutputError
 from kdissect.problems import UsageError
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.placing import schema_of
+from kdissect.spark.workers import runs_on_this_machine
 from kdissect.tables.declaration import SCHEMAS, declared
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ def check_format(session: SparkSession, form: str) -> None:
 def shared(session: SparkSession, output: str) -> None:
     """Raise OutputError where the output is on this machine's disks and an executor does not have it: what it writes
     would be nowhere."""
-    master = str(session.sparkContext.master)
-    if master.startswith("local") and not master.startswith("local-cluster"):
+    if runs_on_this_machine(session):
         return
     local = HadoopFiles(session).local(output)
     if local is None:

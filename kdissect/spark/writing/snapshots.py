@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from kdissect.spark.file_system import HadoopFiles
+from kdissect.spark.file_system import HadoopFiles, is_hidden
 
 SNAPSHOTS = "_snapshots"
 NEWEST = "newest"
@@ -70,7 +70,7 @@ class LinkedTables:
         mine, newest = self._below / self._mine, self._below / NEWEST
         before = newest.resolve() if newest.is_symlink() else None
         for table in () if before is None else sorted(path.name for path in before.iterdir()):
-            if table not in tables and not table.startswith((".", "_")):
+            if table not in tables and not is_hidden(table):
                 target = (before / table).resolve() if before is not None else mine
                 (mine / table).symlink_to(os.path.relpath(target, mine))
         aside = self._below / f"{NEWEST}-{self._mine}"

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.engine.saving.writing import Writing
 from kdissect.output import OutputError
 from kdissect.spark.cells.table_cells import read_cell
@@ -112,7 +112,7 @@ class TableFiles:
         self._writing.do(partial(self._write, name, self._waiting.pop(name)))
 
     def _write(self, name: str, waiting: list[pa.Table]) -> None:
-        whole = unified(pa.concat_tables(waiting, promote_options="permissive"))
+        whole = join_tables(waiting)
         parts = cut_table(whole, self._cut.get(name, ()))
         known = self._folders.setdefault(name, set())
         known.update(folder for folder, _ in parts)

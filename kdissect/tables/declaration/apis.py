@@ -121,7 +121,7 @@ OFFSET_COMMITS = table(
     "offset_commits",
     "OffsetCommit or TxnOffsetCommit x partition",
     m.EXCHANGE_ID,
-    Column("at", m.TIME, "When the request's first byte arrived."),
+    Column("at", m.TIME, "When the request's first byte arrived (the response's, where the request was not captured)."),
     Column("group_id", m.TEXT, "The group.", reads=_commits("group_id")),
     Column("member_id", m.TEXT, "The member; null outside a group's protocol.", reads=_commits("member_id")),
     Column("client_id", m.TEXT, "Client id of the request header."),

@@ -51,6 +51,9 @@ ASSIGNMENT = pa.list_(
 
 TIME_KEY = "_time"
 """Helper column of unresolved rows: request's first time in µs (int64), by which rows are ordered; never shown."""
+ANSWERED_KEY = "_answered"
+"""Helper column of unresolved rows that have TIME_KEY: the response's first time in µs (int64) where the request's is
+not known, else null; only where rows are dated (`Settings.dated`)."""
 ACKS_KEY = "_acks"
 """Helper column of unresolved exchanges: acks of requests to produce (int64, -2**63 for all others and where they were
 not read), where nobody is shown `produces`."""

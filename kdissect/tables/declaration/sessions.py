@@ -64,6 +64,7 @@ SHARE_SESSIONS = table(
     m.BROKER,
     Column("group_id", m.TEXT, "Share group."),
     Column("member_id", m.TEXT, "Member."),
+    Column("connection_id", m.TEXT, "Its connection, with which it ends.", never_null=True),
     Column("opened_at", m.TIME, "First use seen."),
     Column("closed_at", m.TIME, "When it ended; null while open."),
     Column("first_epoch", m.CODE, "First accepted epoch; 0 when its creation was seen."),
