@@ -205,6 +205,7 @@ def _append(
     """Append the rows of the files in a directory that are new and complete to the tables below `output`."""
     from kdissect.engine.resumption import STREAMED, columns
     from kdissect.spark.file_system import HadoopFiles
+    from kdissect.spark.source.file_stream import Watched
     from kdissect.spark.source.streaming import followed_folder
     from kdissect.spark.writing.destination import check_format, shared, target
     from kdissect.spark.writing.lease import leased
@@ -238,8 +239,12 @@ def _append(
         with contextlib.nullcontext() if here else leased(files, output):
             query = follow(session, directory, output, named, form=form, quiet=quiet, on_batch=add_counts)
             query.trigger(availableNow=True).start().awaitTermination()
+        unfinished = Watched(directory, quiet).count_unfinished()
     _print_rows(rows)
     terminal.say(f"{output}: appended to {words.number_of(len(rows), 'table')} in {time.monotonic() - begun:.1f} s")
+    if unfinished:
+        told = f"left for a later run: {words.number_of(unfinished, 'file')} that may still be written to"
+        terminal.say(f"{told} (--quiet SECONDS takes files that were not written to for so long)")
 
 
 @contextlib.contextmanager

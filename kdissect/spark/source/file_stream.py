@@ -74,6 +74,10 @@ class Watched:
         """The complete ones among them."""
         return [row for rows, quiet in self._sets() for row in (rows if quiet else rows[:-1])]
 
+    def count_unfinished(self) -> int:
+        """How many files with packets may still be written to."""
+        return sum(not quiet for _, quiet in self._sets())
+
     def _sets(self) -> Iterator[tuple[list[Row], bool]]:
         """The files of each set, and whether the last one is complete too."""
         if not self._folder.is_dir():
