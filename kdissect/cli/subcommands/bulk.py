@@ -46,6 +46,8 @@ UNCHECKED = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_ch
 within the number of rows, and only what is not null."""
 NOISE = ("WARNING: Using incubator modules", "Setting default log level to", "To adjust logging level use")
 """Beginnings of lines that Spark's JVM writes whatever the logging is set to."""
+PARTITIONS = "spark.sql.shuffle.partitions"
+"""Spark's setting of how many parts a streaming query's state has: 200 files a run where it is not set."""
 BESIDE_APPEND = frozenset({"captures", "output", "master", "tables", "form", "append", "quiet", "logged", "conf"})
 """Parameters of the command that go with --append."""
 UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
@@ -207,6 +209,7 @@ def _append(
     from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.source.file_stream import Watched
     from kdissect.spark.source.streaming import followed_folder
+    from kdissect.spark.workers import runs_on_this_machine
     from kdissect.spark.writing.destination import check_format, shared, target
     from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.streamed_tables import CHECKPOINT, follow
@@ -236,6 +239,8 @@ def _append(
         if there and not files.exists(target(output, CHECKPOINT)):
             raise UsageError(f"{output}: runs without --append have made its tables. Name another directory.")
         shared(session, output)
+        if runs_on_this_machine(session) and not session.sparkContext.getConf().contains(PARTITIONS):
+            session.conf.set(PARTITIONS, session.sparkContext.defaultParallelism)
         with contextlib.nullcontext() if here else leased(files, output):
             query = follow(session, directory, output, named, form=form, quiet=quiet, on_batch=add_counts)
             query.trigger(availableNow=True).start().awaitTermination()
