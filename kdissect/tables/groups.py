@@ -6,8 +6,6 @@ unless they carry an error, so only those are events; the heartbeats of the newe
 life and are all events.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
