@@ -1,7 +1,5 @@
 """One block of packets, the unit in which captures are read."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The state of a capture file: its format, its end, and its problems."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The format of a capture file by its first bytes: pcap (four magic numbers, both byte orders) or pcapng."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 PCAP_MAGICS = {

@@ -6,8 +6,6 @@ run slower instead. Interfaces are compared each with itself, for each may have 
 section, which may be another recording, with nothing that came before.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The settings of all passes over captures that are opened together: how to read them, and what to leave out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 

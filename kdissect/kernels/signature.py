@@ -8,9 +8,6 @@ stands before an array that is only read, so that read-only memory may be given;
 `fields`, declared in the same words. Behind the arrow stands what comes back: nothing, a number, or several.
 """
 
-from __future__ import annotations
-
-import re
 from collections.abc import Mapping
 from ctypes import addressof, c_char
 from functools import cache
@@ -19,7 +16,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-_WORD = re.compile(r"(?:(const)\s+)?([A-Za-z_]\w*)(?:\[([:,]+)\])?(?:\s+|$)")
 _NUMBERS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f8")
 
 
@@ -88,7 +84,7 @@ class Fields(NamedTuple):
     """A NamedTuple."""
 
     kind: Any
-    parts: tuple[Kind, ...]
+    parts: "tuple[Kind, ...]"
 
     def __str__(self) -> str:
         return str(self.kind.__name__)
@@ -144,26 +140,29 @@ def fields(kind: type, text: str) -> Fields:
 
 def _kinds(text: str, names: Mapping[str, Any]) -> list[Kind]:
     kinds: list[Kind] = []
-    text, at = text.strip(), 0
-    while at < len(text):
-        word = _WORD.match(text, at)
-        if word is None:
-            raise TypeError(f"no word of a signature: '{text[at:]}'")
-        const, name, dimensions = word.groups()
-        if name in _NUMBERS and (dimensions or not const):
-            kinds.append(_plain(name, dimensions and dimensions.count(":"), bool(const)))
-        elif isinstance(names.get(name), Fields) and not dimensions and not const:
-            kinds.append(names[name])
-        else:
-            raise TypeError(f"no word of a signature: '{word.group().strip()}'")
-        at = word.end()
+    const = False
+    for word in text.split():
+        if word == "const" and not const:
+            const = True
+            continue
+        kind = _plain(word, const) or names.get(word)
+        if not isinstance(kind, Kind) or (const and not isinstance(kind, Array)):
+            raise TypeError(f"no word of a signature: '{'const ' * const}{word}'")
+        kinds.append(kind)
+        const = False
+    if const:
+        raise TypeError("no word of a signature: 'const'")
     return kinds
 
 
 @cache
-def _plain(name: str, dimensions: int | None, const: bool) -> Kind:
+def _plain(word: str, const: bool) -> Kind | None:
     """A kind that needs no declaration. There are few of them and many words."""
-    return Array(name, dimensions, const, np.dtype(name)) if dimensions else Number(name)
+    code, bracket, places = word.partition("[")
+    dimensions = places.count(":")
+    if code not in _NUMBERS or (bracket and (not dimensions or places != ",".join(":" * dimensions) + "]")):
+        return None
+    return Array(code, dimensions, const, np.dtype(code)) if dimensions else Number(code)
 
 
 def described(values: tuple[Any, ...]) -> str:

@@ -6,8 +6,6 @@ the piece that completed it, as Wireshark shows it. Pieces cut by a snap length 
 missing byte. A packet that is not whole after `LIFETIME`, or when the bounds are reached, is dropped and counted.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 LIFETIME = 30_000_000_000

@@ -7,8 +7,6 @@ first. Every read is checked against the captured end; a packet cut inside its h
 Rules: RFC 9293 (TCP), RFC 7323 (window scale).
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ and layers that it does not know, which scapy looks at. Both come back to the ke
 take the place of the packet that completed them. Everything else is counted by kind, per file.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -5,8 +5,6 @@ starts plus its row. Fields that the caller did not ask for are skipped. Lengths
 is left exactly at its end is checked all the same, as a net below the compiler.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

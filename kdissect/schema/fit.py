@@ -1,7 +1,5 @@
 """Whether bytes are a message: one trial of one layout, for searches."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

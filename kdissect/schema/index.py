@@ -4,8 +4,6 @@ Reading takes a few milliseconds, parsing all of them about 30. Names are found 
 underscores, and by what older releases called the API.
 """
 
-from __future__ import annotations
-
 import marshal
 import re
 import sys

@@ -6,8 +6,6 @@ snake_case. Fields of the same name in one struct (another type in another versi
 the widest. Unsigned integers take the next wider signed type, because Spark and Parquet readers have no unsigned ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -49,10 +47,10 @@ class Column:
     by: str = ""
     hidden: bool = False
     ever_null: bool = False
-    children: dict[str, Column] = field(default_factory=dict)
+    children: "dict[str, Column]" = field(default_factory=dict)
 
     @property
-    def element(self) -> Column:
+    def element(self) -> "Column":
         """A list's element."""
         return self.children["item"]
 

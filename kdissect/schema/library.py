@@ -8,8 +8,6 @@ folder cannot be written to, or others can, it is compiled again.
     python -m kdissect.schema.library PATH      writes what a package brings
 """
 
-from __future__ import annotations
-
 import marshal
 import os
 import sys

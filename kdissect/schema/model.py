@@ -4,8 +4,6 @@ A message (one direction of one API) is a tree of fields. Every field says in wh
 which it may be null. A tagged one (KIP-482) also says from which version on and under which tag. Names are Kafka's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -62,7 +60,7 @@ class Field(NamedTuple):
     has_default: bool = False
     element: str | None = None
     type_name: str | None = None
-    fields: tuple[Field, ...] = ()
+    fields: tuple["Field", ...] = ()
     flexible: Versions | None = None
     secret: bool = False
     """A credential: its value is never shown, only its length."""
@@ -99,7 +97,7 @@ class Message(NamedTuple):
     versions: Versions
     flexible: Versions
     fields: tuple[Field, ...]
-    variants: tuple[Variant, ...] = ()
+    variants: tuple["Variant", ...] = ()
     file: str = ""
     headers: tuple[tuple[Versions, int], ...] = ()
     """Exceptions from Kafka's rule of header versions: (versions of the message, version of its header)."""

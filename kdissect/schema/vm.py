@@ -8,8 +8,6 @@ body can hold at its element's least size before anything else, and elements of 
 All offsets are int64 and positions are turned into uint64 to index, which spares the test for negative indices.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

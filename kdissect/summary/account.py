@@ -3,8 +3,6 @@
 A pure function over rows of `findings`, wherever these come from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple

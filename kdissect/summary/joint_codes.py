@@ -1,7 +1,5 @@
 """Codes of combinations of values: as small as they can be, found without sorting where that is possible."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The content of the first screen: named tuples, a docstring under each field that its name does not explain."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, NamedTuple
 

@@ -18,7 +18,7 @@ names no broker of another one.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -288,7 +288,7 @@ class Brokers:
         texts = column.dictionary
         names = _looked_up(texts, self._claimed_names(), behind_separator(texts))
         if self.given is not None:
-            self.given.update(_pair_names(texts, names))
+            self.given.update(_pair_names(texts.to_pylist(), names.to_pylist()))
         return _renamed(column, names)
 
     def resolve_clusters(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -298,16 +298,13 @@ class Brokers:
             return pa.chunked_array([self.resolve_clusters(chunk) for chunk in column.chunks], CODED)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        texts, clusters = column.dictionary, self.cluster_of()
-        unresolved = pc.match_substring(texts, SEPARATOR)
-        if self.given is None and not clusters and pc.all(unresolved, min_count=0).as_py():
+        texts = column.dictionary
+        if self.given is None and not self.cluster_of() and _all_unresolved(texts):
             return no_values(len(column), CODED)
-        whole = texts.filter(pc.ends_with(texts, SEPARATOR)).to_pylist()
-        known = {**clusters, **{text: self.cluster_named(text) for text in whole}}
-        found = _looked_up(texts, known, pc.if_else(unresolved, None, texts))
+        clusters = [self.cluster_named(text) for text in texts.to_pylist()]
         if self.given is not None:
-            self.given_clusters.update(_pair_names(texts, found))
-        return _renamed(column, found)
+            self.given_clusters.update(_pair_names(texts.to_pylist(), clusters))
+        return _renamed(column, pa.array(clusters, TEXT))
 
     def cluster_named(self, text: str | None) -> str | None:
         """The cluster that stands for an unresolved broker, a capture (`capture<TAB>`), or for itself."""
@@ -320,6 +317,11 @@ class Brokers:
         return next(iter(within)) if len(within) == 1 else None
 
 
+def _all_unresolved(texts: pa.Array) -> bool:
+    unresolved: bool = pc.all(pc.match_substring(texts, SEPARATOR), min_count=0).as_py()
+    return unresolved
+
+
 def _looked_up(texts: pa.Array, values: Mapping[str, str | None], otherwise: pa.Array) -> pa.Array:
     """What is known of each text, else the text of `otherwise` in its place."""
     if not values:
@@ -328,10 +330,9 @@ def _looked_up(texts: pa.Array, values: Mapping[str, str | None], otherwise: pa.
     return pc.coalesce(pa.array(list(values.values()), TEXT).take(places), otherwise)
 
 
-def _pair_names(texts: pa.Array, names: pa.Array) -> Iterator[tuple[str, Any]]:
+def _pair_names(texts: Sequence[str | None], names: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """The unresolved ones of texts, each with the name that it was given."""
-    pairs = zip(texts.to_pylist(), names.to_pylist(), strict=True)
-    return ((text, name) for text, name in pairs if text and SEPARATOR in text)
+    return ((text, name) for text, name in zip(texts, names, strict=True) if text and SEPARATOR in text)
 
 
 def _renamed(column: pa.DictionaryArray, names: pa.Array) -> pa.DictionaryArray:

@@ -5,8 +5,6 @@ Each source writes these rows: `kdissect.tables.fetch_bodies` straight from bodi
 what a session adds, and hands the rows on to the hold tracker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -183,7 +181,7 @@ class NamedFetches(NamedTuple):
         """Rows of fetches and of partitions."""
         return self.rows.num_rows
 
-    def resolved(self, brokers: Mapping[str, str], topics: Mapping[str, str]) -> NamedFetches:
+    def resolved(self, brokers: Mapping[str, str], topics: Mapping[str, str]) -> "NamedFetches":
         """The rows with the names of `brokers`, and of `topics` by id, that are known now."""
         named = [text and brokers.get(text, text.rpartition(SEPARATOR)[2]) for text in self.brokers]
         called = [pair if pair[0] is not None else (topics.get(pair[1] or ""), pair[1]) for pair in self.topics]

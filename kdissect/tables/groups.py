@@ -6,8 +6,6 @@ they carry an error, so only those with an error are events. The heartbeats of t
 whole life and are all events.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

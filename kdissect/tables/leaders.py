@@ -8,8 +8,6 @@ ZooKeeper cluster stands there too, by the controller epoch of its requests. The
 Metadata is any broker (KIP-590), and is not read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -157,7 +155,7 @@ class Leaders:
         told_by = _Tellings(block, source.key, source.side, level.body[rows])
         self._note(told_by, topic, level.ints(source.number)[rows], leader[rows], epoch[rows])
 
-    def _note(self, mentions: _Tellings, topics: pa.Array, partition: Int64s, leader: Int64s, epoch: Int64s) -> None:
+    def _note(self, mentions: "_Tellings", topics: pa.Array, partition: Int64s, leader: Int64s, epoch: Int64s) -> None:
         """Take what messages told: the first of each distinct one, or all that are first at one time."""
         coded = topics.dictionary_encode()
         texts, topic = coded.dictionary.to_pylist(), numbers(coded.indices, -1)
@@ -213,7 +211,7 @@ class Leaders:
         self.views.clear()
         self.count = 0
 
-    def merge(self, other: Leaders) -> None:
+    def merge(self, other: "Leaders") -> None:
         """Add what another part of the same work has collected."""
         for topic, found in other.epochs.items():
             for which, said in found.items():

@@ -6,8 +6,6 @@ that) pairs its first with the first of the other side, its second with the seco
 the version uses ids, else by name; a response always uses what its request used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

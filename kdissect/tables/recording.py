@@ -5,8 +5,6 @@ are read only where something asks for them (`Reading`). A filter that names top
 keeps everything else from being looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -73,7 +71,7 @@ class Reading(NamedTuple):
 
     def with_columns(
         self, tables: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool = False
-    ) -> Reading:
+    ) -> "Reading":
         """This reading, with what the named columns of tables (None: none by name) and their filters need."""
         named = set[str]()
         for name in ("record_batches", "records"):
@@ -245,11 +243,11 @@ class Recorder:
         self.full = self.reading.most_sent is not None and self._count >= self.reading.most_sent
         self.sampling = self._walked >= FIRST_BATCHES
 
-    def agree(self, parent: Recorder) -> None:
+    def agree(self, parent: "Recorder") -> None:
         """Make as many rows from here on as one that learns from this one does."""
         self.full, self.sampling = parent.full, parent.sampling
 
-    def learn(self, other: Recorder) -> None:
+    def learn(self, other: "Recorder") -> None:
         """Take over what producers sent by another part of the same block, which is done, and its count of batches."""
         self._sent += other._sent
         self._count += other._count

@@ -14,8 +14,6 @@ Several values of one kind mean any of them; several kinds must all hold. Names 
 of clients, are still learned from every message that is read.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
@@ -90,7 +88,7 @@ class Selection(NamedTuple):
     def __bool__(self) -> bool:
         return any((self.clients, self.client_addresses, self.nodes, self.broker_addresses, self.topics))
 
-    def without_topics(self) -> Selection:
+    def without_topics(self) -> "Selection":
         """This selection for all topics."""
         return self._replace(topics=())
 

@@ -4,8 +4,6 @@
 capture points. It is made before the tables are (`kdissect.analysis.both_ends`) and applied to every block.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -81,7 +79,7 @@ class Copies(NamedTuple):
         found = np.flatnonzero(self.keys[at] == keys) if len(self.keys) else rows[:0]
         return rows[found], at[found]
 
-    def part(self, ids: Ids, n: Int64s, orphan: Flags) -> Copies:
+    def part(self, ids: Ids, n: Int64s, orphan: Flags) -> "Copies":
         """The copies of these exchanges and their connections alone."""
         own = np.flatnonzero(np.isin(self.ids, ids))
         at = np.unique(self.find_exchanges(ids, n, orphan)[1])

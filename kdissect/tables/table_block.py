@@ -1,7 +1,5 @@
 """One block of finished exchanges, with the columns that several tables share made once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -88,7 +86,7 @@ class Block:
         return flags
 
     @cached_property
-    def parts(self) -> Parts:
+    def parts(self) -> "Parts":
         """The five parts of each exchange's latency (contract, section 4)."""
         return Parts.of(self.done, self.answered)
 
@@ -162,7 +160,7 @@ class Parts(NamedTuple):
     """Where the response's transfer is."""
 
     @staticmethod
-    def of(done: Completed, answered: Flags) -> Parts:
+    def of(done: Completed, answered: Flags) -> "Parts":
         """Of a block's exchanges; `answered`: those of which a response, or a part of one, was captured."""
         first, last, begun, ended, network, queued = (
             np.require(one, np.int64, ["C", "A"]) for one in (

@@ -1,8 +1,6 @@
 """The `transaction_steps` table: what producers, brokers and coordinators say about transactions, a row per message and
 partition that it names (KIP-98, KIP-890)."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

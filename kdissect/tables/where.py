@@ -14,8 +14,6 @@ with a timestamp column are times in ISO 8601, UTC unless they say otherwise. As
 a comparison with a null value selects no row, `is null` finds them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime

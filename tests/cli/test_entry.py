@@ -34,6 +34,9 @@ BARE = "import sys, numpy, pyarrow.compute; print(*sys.modules)"
 OURS, OTHERS = 310, 88
 """Modules of kdissect and of other packages that a first screen loads at most, beyond those of BARE: what Python itself
 loads when it starts differs by environment. A module takes about half a millisecond of some 300."""
+AS_TEXT = 61
+"""Fields of our NamedTuples that a first screen loads with annotations as text at most, of some 570. Python compiles
+each such text when the class is made: modules with NamedTuples do without `from __future__ import annotations`."""
 JITS = {"llvmlite", "numba", "logging", "ssl", "subprocess", "numpy.random"}
 NOT_LOADED = (
     "colorama", "cramjam", "crc32c", "cryptography", "duckdb", "jinja2", "llvmlite", "logging", "lz4", "numba",
@@ -60,6 +63,20 @@ def test_a_small_capture_loads_what_it_needs() -> None:
         ours = sum(name.partition(".")[0] == "kdissect" for name in loaded)
         assert ours <= OURS
         assert len(loaded - bare) - ours <= OTHERS or allowed
+
+
+def test_annotations_of_named_tuples_are_seldom_text() -> None:
+    counted = (
+        "import typing; found = {one for module in list(sys.modules.values()) for one in vars(module).values()"
+        " if isinstance(one, type) and hasattr(one, '_fields') and one.__module__.startswith('kdissect')};"
+        "kinds = [kind for one in found for kind in one.__annotations__.values()];"
+        "print(len(kinds), sum(isinstance(kind, typing.ForwardRef) for kind in kinds)"
+    )
+    program = LOADED.replace("print(*sys.modules", counted)
+    done = subprocess.run([sys.executable, "-c", program, SMALL], capture_output=True, text=True, check=True)
+    fields, as_text = map(int, done.stderr.split())
+    assert fields > 500
+    assert as_text <= AS_TEXT
 
 
 def test_a_first_screen_parses_the_apis_that_it_saw() -> None:

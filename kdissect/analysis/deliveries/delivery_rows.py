@@ -10,8 +10,6 @@ Followers read what is not committed yet: their batches are visible when they ar
 batch became visible (`visibility`), `commit_ms` is null and the reader counts as absent from the batch's arrival on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -119,7 +117,7 @@ def find_deliveries(tables: Mapping[str, pa.Table]) -> Delivered:
     return maker.make_deliveries(data)
 
 
-def _take_whole(tables: Mapping[str, pa.Table]) -> tuple[DeliveryMaker, Input]:
+def _take_whole(tables: Mapping[str, pa.Table]) -> "tuple[DeliveryMaker, Input]":
     """A maker that has taken whole tables, and what it read."""
     maker = DeliveryMaker()
     data = maker.read_tables(tables)

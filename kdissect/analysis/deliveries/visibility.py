@@ -12,8 +12,6 @@ A follower that serves a reader (KIP-392) has the batch before it may give it aw
 watermark with the answer to its next fetch.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -6,8 +6,6 @@ use them. `count` and `first_exchange_id` come from running `filter` over `table
 `problems` and takes nothing else with it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial

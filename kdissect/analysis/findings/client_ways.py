@@ -4,8 +4,6 @@ What exchanges lose on the network is measured between the capture point and the
 are the round trip to the client that each connection ends with, how soon clients asked again, and segments sent again.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

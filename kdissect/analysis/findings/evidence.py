@@ -1,7 +1,5 @@
 """What a finding is, and how its evidence is counted: by the very filter that shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import cache

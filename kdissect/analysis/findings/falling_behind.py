@@ -3,8 +3,6 @@
 Two findings ask: `growing_lag` by what clients fetch, `commits_fall_behind` by what their groups commit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

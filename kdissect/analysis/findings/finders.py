@@ -5,8 +5,6 @@ finds nothing on the first recording that it is tried on. Where there is no room
 looks at are kept (`select_evidence`): findings are the same.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache

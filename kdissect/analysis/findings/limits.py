@@ -3,8 +3,6 @@
 Other thresholds are constants next to the finders that use them.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

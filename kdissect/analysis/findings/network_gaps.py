@@ -3,8 +3,6 @@
 Several findings ask for it. `network_silent` tells it; others leave to it what it explains.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

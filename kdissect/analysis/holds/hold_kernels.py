@@ -1,7 +1,5 @@
 """Watermarks and throttle windows in order of time: what was known to be there when a fetch asked, and what follows."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

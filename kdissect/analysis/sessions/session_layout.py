@@ -5,8 +5,6 @@ first rows, rows of one bucket linked by CHAIN; their lengths are powers of two.
 sees to it that what a call can need at most is free.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Codes of the topics that fetch sessions name, by name or by id."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

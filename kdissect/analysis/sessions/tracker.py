@@ -11,8 +11,6 @@ instants only, so that any cut of the same rows gives the same results, but for 
 Memory: rows held back for the watermark, live sessions and their partitions; the bounds stand in `session_rules`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 

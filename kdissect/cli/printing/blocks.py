@@ -1,7 +1,5 @@
 """The blocks of the first screen: each a head, rows, and how much of it is worth showing."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import NamedTuple

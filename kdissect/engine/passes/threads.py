@@ -8,8 +8,6 @@ the bytes are gone by then. A block's rows are the same for any number of strand
 puts them in order to show them.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from typing import NamedTuple

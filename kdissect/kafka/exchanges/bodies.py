@@ -1,7 +1,5 @@
 """Decoded bodies: what a `Decoder` gives, and ways through their nesting without a loop."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol

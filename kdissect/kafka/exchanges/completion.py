@@ -116,9 +116,7 @@ class Completion:
         """What decodes less once it is known which clusters brokers belong to."""
         self.logins = Logins(dissector, ledger)
         self.inference = Inference(decoder)
-        self._newest = np.array(
-            [[decoder.newest(key, side) for side in range(2)] for key in range(decoder.table.shape[0])], np.int64
-        )
+        self._newest = decoder.library.newest.astype(np.int64)
         self._absent = np.zeros((ABSENT, 3), np.int64)
         self._apart = np.empty((ABSENT, 3), np.int64)
         self._left = self._apart[:0]

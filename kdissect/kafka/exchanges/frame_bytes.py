@@ -4,8 +4,6 @@ Most frames lie in one piece of the window and are decoded where they are. The o
 room for work; pieces that the window no longer holds are read again from the input, many at a time.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np

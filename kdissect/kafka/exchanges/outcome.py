@@ -5,8 +5,6 @@ Rows of 37 words are read once: a pass over them costs more than the work, and a
 each column. All that comes after it goes over columns.
 """
 
-from __future__ import annotations
-
 import enum
 from typing import Any, NamedTuple
 
@@ -129,7 +127,7 @@ class Work(NamedTuple):
     flags: Tiny
     """[Flag, n]."""
 
-    def part(self, first: int, upto: int) -> Work:
+    def part(self, first: int, upto: int) -> "Work":
         """Some of the exchanges: a copy, unless it is all of them."""
         if first == 0 and upto == len(self.rows):
             return self

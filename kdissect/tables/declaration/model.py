@@ -5,8 +5,6 @@ A declaration knows names, not code: which makers fill a column (`By`), which fi
 read is held against the declaration when they are (`kdissect.tables.makers`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum

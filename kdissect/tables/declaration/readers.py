@@ -4,8 +4,6 @@ What is read for somebody is made for them and nothing else; a column that stand
 when this module is imported.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

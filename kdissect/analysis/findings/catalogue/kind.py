@@ -1,7 +1,5 @@
 """A kind of finding as the catalogue has it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

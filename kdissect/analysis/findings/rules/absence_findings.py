@@ -1,8 +1,6 @@
 """Findings about one process that was away: a broker that stood still or whose connections all ended, a consumer that
 stopped asking."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Findings about groups: what set rebalances off, members that join or heartbeat in a loop, locks that ran out."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple

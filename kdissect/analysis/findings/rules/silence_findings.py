@@ -1,7 +1,5 @@
 """Findings about what is absent: processes that stopped, a network that carried nothing, writes that never come."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Findings about transactions: producers that were fenced or timed out, and readers that waited for them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

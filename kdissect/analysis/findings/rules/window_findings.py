@@ -1,7 +1,5 @@
 """Findings about receivers that stop reading: their receive window stays closed, and messages to them stand still."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -8,8 +8,6 @@ finished. Only the rings of recent packets stay behind, which no kernel reads af
 that may come once more, whose fingerprints are kept. So it shows in nothing but memory.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

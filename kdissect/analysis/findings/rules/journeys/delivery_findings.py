@@ -1,8 +1,6 @@
 """Findings about deliveries: groups that get records late, are given them again, or are never given them;
 producers whose clocks are ahead."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
