@@ -81,7 +81,7 @@ def captures() -> Path:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as `whole`, which CI runs too, the tests that take long, of one with several such cases the first, and of a
     test that goes over many captures cases outside the sample: a few, or all where it is marked `every_capture`. The
-    others are `exhaustive`. Put those first that take longest where workers share them."""
+    others are `exhaustive`. Put them in the order of `_turn`."""
     config.stash[COLLECTED] = frozenset(item.nodeid for item in items)
     slow = frozenset(SLOW.read_text().split("\n"))
     tried = set()
@@ -113,6 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _turn(item: pytest.Item) -> int:
-    """Tests that start a JVM of their own, half a minute each, others, and those that last as long as they are told."""
+    """Tests that look at the memory of their process, those that start a JVM of their own, half a minute each, and
+    others."""
     own = item.get_closest_marker("spark") and "spark" not in getattr(item, "fixturenames", ())
-    return 0 if own else 2 if item.get_closest_marker("fuzz") else 1
+    return 0 if item.get_closest_marker("fuzz") else 1 if own else 2
