@@ -76,8 +76,7 @@ class Folder:
         with ExitStack() as opened:
             spool = opened.enter_context(Spool(self.wish.folder))
             if "findings" in self.wish.tables:
-                evidence = opened.enter_context(Spool(self.wish.folder))
-                self._evidence = SpooledEvidence(evidence, self.wish.slow)
+                self._evidence = SpooledEvidence(spool, self.wish.slow)
             for name, columns in self.wish.tables.items():
                 file = _File(self.wish.folder / f"{name}.parquet", schema_of(name, columns), self._writing)
                 self._files[name] = opened.enter_context(file)

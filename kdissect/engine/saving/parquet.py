@@ -110,7 +110,7 @@ def _batches(parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Record
 
 
 def _told_of_producers(run: AnalysedRun) -> Iterator[Quality]:
-    """What to say of findings about producers that were looked for in the first batches only."""
+    """The row of `capture_quality` where findings about producers were looked for in the first batches only."""
     if run.builder.sent_in_part:
         yield Quality(run.books.captures[0].name, None, "batches_searched", float(MOST_SENT), searched_batches())
 

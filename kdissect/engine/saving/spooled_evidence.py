@@ -148,5 +148,5 @@ class SpooledEvidence:
 
 
 def searched_batches() -> str:
-    """What to say where producers have sent more."""
+    """The sentence about findings where producers have sent more than MOST_SENT batches."""
     return f"findings about producers are those of the first {MOST_SENT:,} batches, about"

@@ -240,7 +240,7 @@ def slow_topics(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 
 def _topics_of(produces: pa.Table, tables: Sequence[pa.Table]) -> pa.Table:
-    """The topics of which rows of these tables name requests: each `row` of `produces` with each `topic`."""
+    """Each `row` of `produces` with each `topic` that rows of these tables name for its request."""
     ids = produces["exchange_id"].cast(pa.string()).combine_chunks()
     parts = []
     for table in tables:
