@@ -7,7 +7,7 @@ of one cluster alone, and rows without a cluster have a stage of their own. The 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from kdissect.arrays.dictionaries import join_tables
 from kdissect.tables.declaration import TABLES
 
 if TYPE_CHECKING:
+    from kdissect.analysis.carried_state import CarriedStages
     from kdissect.tables.fetch_rows import NamedFetches
 
 KEYS = ("session_key", "predecessor")
@@ -77,7 +78,8 @@ class Stages:
 
     def learn_clusters(self) -> None:
         """Declares that rows are given once, perhaps before their cluster is known, as in a live view. The first
-        cluster that becomes known takes over the state of rows without one."""
+        cluster that becomes known takes over the state of rows without one, and gets those that still come, until
+        there is another one."""
         self._learns = True
 
     def findings_end(self) -> None:
@@ -116,16 +118,32 @@ class Stages:
                 alive[broker] = alive.get(broker, 0) + count
         return alive
 
+    def carried(self) -> CarriedStages:
+        """See `Stage.carried`."""
+        from kdissect.analysis.carried_state import CarriedStages
+
+        return CarriedStages({cluster: stage.carried() for cluster, stage in self._stages.items()})
+
+    def go_on(self, before: CarriedStages) -> None:
+        """See `Stage.go_on`."""
+        for cluster, stage in before.stages.items():
+            self._stage(cluster).go_on(stage)
+
+    def release(self) -> Tables:
+        """See `Stage.release`."""
+        return _together([self._of(cluster, stage.release()) for cluster, stage in self._stages.items()])
+
     def feed(
         self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK,
-        direct_fetches: Sequence[NamedFetches] = (), last: bool = False,
+        direct_fetches: Sequence[NamedFetches] = (), last: bool = False, complete: int | None = None,
     ) -> Tables:  # fmt: skip
         """Rows of a block, and what is settled by them, as `Stage.feed`."""
         messages = messages or {}
         arrow = {name: table for name, table in tables.items() if not isinstance(table, Codes)}
         parts = dict(split_by_cluster(arrow))
-        if known := [cluster for cluster in parts if cluster is not None]:
-            self._take_over(known[0])
+        if self._learns and (cluster := self._only_cluster(parts)) is not None:
+            self._take_over(cluster)
+            parts = {cluster: arrow}
         if self._stages and not any(table.num_rows for table in arrow.values()):
             parts = {}
         several = len(parts.keys() | self._stages.keys()) > 1
@@ -149,7 +167,7 @@ class Stages:
                 mine = {**own, **{name: of.rows(cluster, tables[name]) for name in tables if name not in own}}
                 given = {kind: of.rows(cluster, table) for kind, table in messages.items()}
                 fetches = [of.fetches(cluster, named) for named in direct_fetches]
-            made.append(self._of(cluster, self._stage(cluster).feed(mine, given, watermark, fetches, last)))
+            made.append(self._of(cluster, self._stage(cluster).feed(mine, given, watermark, fetches, last, complete)))
         return _together(made)
 
     def finish(self) -> Tables:
@@ -208,9 +226,14 @@ class Stages:
                 out["problems"] = joined(out["problems"], looked.problems)
         return out
 
+    def _only_cluster(self, parts: Collection[str | None]) -> str | None:
+        """The cluster of these and earlier rows, where they have no more than one: it has those without one, too."""
+        known = {*parts, *self._stages} - {None}
+        return known.pop() if len(known) == 1 else None
+
     def _take_over(self, cluster: str) -> None:
         """Makes the stage of rows without a cluster that of the first cluster that is known."""
-        if self._learns and self._stages.keys() == {None}:
+        if self._stages.keys() == {None}:
             self._stages = {cluster: self._stages[None]}
 
     def _stage(self, cluster: str | None) -> Stage:

@@ -9,6 +9,7 @@ there.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +26,16 @@ MAX_KNOWN = 1 << 20
 Beyond them the oldest are forgotten, which leaves nulls."""
 
 
+class CarriedCommits(NamedTuple):
+    """What a `CommitTracker` knows between two calls."""
+
+    topics: Coder
+    captures: Coder
+    notes: Int64s
+    capture_of: Int64s
+    waiting: list[pa.Table]
+
+
 class CommitTracker:
     """Follows high watermarks and fills them in, block by block."""
 
@@ -33,6 +44,14 @@ class CommitTracker:
         self._notes = np.zeros((0, 5), np.int64)
         self._capture_of = np.zeros((0, 2), np.int64)
         self._waiting: list[pa.Table] = []
+
+    def carried(self) -> CarriedCommits:
+        """What another tracker goes on from."""
+        return CarriedCommits(self._topics, self._captures, self._notes, self._capture_of, self._waiting)
+
+    def go_on(self, before: CarriedCommits) -> None:
+        """Begins where another tracker ended. To be called first."""
+        self._topics, self._captures, self._notes, self._capture_of, self._waiting = before
 
     def feed(self, tables: Mapping[str, pa.Table], watermark: int) -> pa.Table:
         """Commits that are settled, filled in: those before `watermark` (µs), which no later row comes before.

@@ -32,6 +32,7 @@ from kdissect.tables.declaration import SCHEMAS, TABLES, readers
 from kdissect.tables.declaration.model import ACKS_KEY, By
 
 if TYPE_CHECKING:
+    from kdissect.analysis.carried_state import CarriedStage
     from kdissect.analysis.committed_lag import CommitTracker
     from kdissect.analysis.holds.fetch_holds import HoldTracker
     from kdissect.analysis.holds.replication import ReplicationTracker
@@ -90,7 +91,7 @@ class Stage:
         self._holder: HoldTracker | None = None
         self._replicas: ReplicationTracker | None = None
         self._committer: CommitTracker | None = None
-        self._exchanges: deque[_Held] = deque()
+        self._exchanges: deque[Held] = deque()
         self._throttled: pa.Table | None = None
         self._uses: list[pa.Table] = []
         """Of share sessions."""
@@ -204,63 +205,133 @@ class Stage:
 
     def rename_broker(self, old: str, new: str) -> None:
         """A broker is called otherwise in the rows that come from now on: its sessions and watermarks go on."""
-        coders = [] if self._tracker is None else [self._tracker.names.brokers]
-        for coder in coders if self._replicas is None else [*coders, self._replicas.brokers]:
-            coder.rename(old, new)
+        if self._tracker is not None:
+            self._tracker.rename_broker(old, new)
+        if self._replicas is not None:
+            self._replicas.rename_broker(old, new)
 
     def sessions_alive(self) -> dict[str, int]:
         """Fetch sessions that are alive, by broker."""
         return {} if self._tracker is None else self._tracker.alive()
 
+    def carried(self) -> CarriedStage:
+        """What another stage for the same tables goes on from; this one is not to be used any more. No rows are to be
+        `Codes`."""
+        from kdissect.analysis.carried_state import CarriedStage
+
+        return CarriedStage(
+            {name: schema.empty_table() for name, schema in self._like.items()},
+            None if self._tracker is None else self._tracker.carried(),
+            None if self._holder is None else self._holder.carried(),
+            None if self._replicas is None else self._replicas.carried(),
+            None if self._committer is None else self._committer.carried(),
+            list(self._exchanges),
+            self._throttled,
+            self._uses,
+        )
+
+    def go_on(self, before: CarriedStage) -> None:
+        """Begins where another stage ended. To be called first."""
+        self._like = {name: table.schema for name, table in before.empty.items()}
+        if before.sessions is not None:
+            self._tracker = self._new_tracker()
+            self._tracker.go_on(before.sessions)
+        if before.holds is not None:
+            self._holder = self._new_holder()
+            self._holder.go_on(before.holds)
+        if before.replication is not None:
+            self._replicas = self._new_replicas()
+            self._replicas.go_on(before.replication)
+        if before.commits is not None:
+            self._committer = self._new_committer()
+            self._committer.go_on(before.commits)
+        self._exchanges.extend(before.exchanges)
+        self._throttled, self._uses = before.throttled, before.uses
+
+    def release(self) -> Tables:
+        """The exchanges whose hold is told and that wait for others of their block: what is carried is less without
+        them."""
+        from kdissect.analysis.holds.exchange_holds import hold_columns
+
+        settled = [part.table_with(hold_columns) for part in self._split_blocks()] if self._exchanges else []
+        return {"exchanges": join_tables(settled)} if settled else {}
+
+    def _split_blocks(self) -> list[Held]:
+        """Takes the exchanges whose hold is told out of the blocks; those that wait are one block."""
+        parts = [block.split() for block in self._exchanges]
+        self._exchanges.clear()
+        self._exchanges.append(Held.join_blocks([rest for _, rest in parts]))
+        return [settled for settled, _ in parts]
+
+    def _new_tracker(self) -> SessionTracker:
+        from kdissect.analysis.sessions.tracker import SessionTracker
+
+        return SessionTracker(stays="session_partitions" in self.asked, waiting=self._most)
+
+    def _new_holder(self) -> HoldTracker:
+        from kdissect.analysis.holds.fetch_holds import HoldTracker
+
+        assert self._tracker is not None
+        return HoldTracker(self._tracker.names, self._most)
+
+    def _new_replicas(self) -> ReplicationTracker:
+        from kdissect.analysis.holds.replication import ReplicationTracker
+
+        return ReplicationTracker(self._most)
+
+    def _new_committer(self) -> CommitTracker:
+        from kdissect.analysis.committed_lag import CommitTracker
+
+        return CommitTracker()
+
     def feed(
         self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK,
-        direct_fetches: Sequence[NamedFetches] = (), last: bool = False,
+        direct_fetches: Sequence[NamedFetches] = (), last: bool = False, complete: int | None = None,
     ) -> Tables:  # fmt: skip
         """Rows of a block, and what is settled by them; of the `last` block with what `finish` gives.
 
         `tables`: those that `tables` names, rows of one block, resolved; all rows of an exchange together. `watermark`:
         microseconds since the epoch; no later row has its request's last byte or its response's first one before it.
-        `direct_fetches`: further fetches, next to those in `tables`, where fetches are `hidden`.
+        `direct_fetches`: further fetches, next to those in `tables`, where fetches are `hidden`. `complete`: the
+        watermark where some later row may lie before `watermark` all the same, because nobody waits for it any more.
         """
         self._like = {
             name: table.schema
             for name, table in tables.items()
             if TABLES[name].is_analysed and not isinstance(table, Codes)
         }
-        return self._work(tables, messages or {}, watermark, last=last, direct_fetches=direct_fetches)
+        complete = watermark if complete is None else complete
+        return self._work(tables, messages or {}, watermark, complete, last=last, direct_fetches=direct_fetches)
 
     def finish(self) -> Tables:
         """The rows that were held back, and the sessions that are open."""
         joined = [name for name, table in TABLES.items() if table.is_analysed]
         none = {name: self._like.get(name, SCHEMAS[name]).empty_table() for name in joined}
-        return self._work(none, {}, NO_WATERMARK, last=True)
+        return self._work(none, {}, NO_WATERMARK, NO_WATERMARK, last=True)
 
     def _work(
         self,
         tables: Tables,
         messages: Messages,
         watermark: int,
+        complete: int,
         last: bool,
         direct_fetches: Sequence[NamedFetches] = (),
     ) -> dict[str, pa.Table]:
-        from kdissect.analysis.committed_lag import CommitTracker
-        from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
-        from kdissect.analysis.sessions.session_output import sharded_brokers
-        from kdissect.analysis.sessions.tracker import SessionTracker
-
         out: dict[str, pa.Table] = {}
         throttled = tables.get("exchanges")
         if self.replicates or self.holds_exchanges:
             throttled = self._learn_windows(whole(throttled))
         if self.replicates:
-            out["produces"] = self._replication(tables, watermark, last)
+            out["produces"] = self._replication(tables, watermark, complete, last)
         if self.commits:
-            self._committer = self._committer or CommitTracker()
+            self._committer = self._committer or self._new_committer()
             out["offset_commits"] = self._committer.feed(tables, watermark)
         if self.follows:
-            if self._tracker is None:
-                self._tracker = SessionTracker(stays="session_partitions" in self.asked, waiting=self._most)
+            self._tracker = self._tracker or self._new_tracker()
             if (offered := tables.get("api_versions")) is not None:
+                from kdissect.analysis.sessions.session_output import sharded_brokers
+
                 self._tracker.learn(sharded_brokers(offered))
             hidden = isinstance(tables["fetches"], Codes)
             kept = None if self._holder is None else self._holder.held_back
@@ -273,10 +344,11 @@ class Stage:
                 for name, more in (("fetch_sessions", rest.sessions), ("session_partitions", rest.stays)):
                     out[name] = pa.concat_tables([out[name], more])
         if self.holds and self._tracker is not None:
-            if self._holder is None:
-                self._holder = HoldTracker(self._tracker.names, self._most)
+            self._holder = self._holder or self._new_holder()
             offsets = tables.get("list_offsets")
             if offsets is not None and offsets.num_rows:
+                from kdissect.analysis.holds.fetch_holds import with_instants
+
                 offsets = with_instants(whole(offsets), whole(tables["exchanges"]))
             shown = None if hidden else out["fetches"]
             fetches = self._holder.feed(found.rows, shown, throttled, offsets, watermark)
@@ -315,16 +387,13 @@ class Stage:
             self._throttled = kept.slice(max(0, kept.num_rows - MOST_WINDOWS - told.num_rows))
         return fresh
 
-    def _replication(self, tables: Tables, watermark: int, last: bool) -> pa.Table:
+    def _replication(self, tables: Tables, watermark: int, complete: int, last: bool) -> pa.Table:
         """The rows of `produces` whose waits are known."""
-        from kdissect.analysis.holds.replication import ReplicationTracker
-
-        if self._replicas is None:
-            self._replicas = ReplicationTracker(self._most)
+        self._replicas = self._replicas or self._new_replicas()
         assert self._throttled is not None
         sent, stored = whole(tables["produces"]), whole(tables.get("produce_partitions"))
         asked, fetched = whole(tables["fetches"]), whole(tables["fetch_partitions"])
-        found = self._replicas.feed(sent, stored, asked, fetched, self._throttled, watermark)
+        found = self._replicas.feed(sent, stored, asked, fetched, self._throttled, watermark, complete)
         return _both(found, self._replicas.finish()) if last else found
 
     def _exchange_holds(
@@ -353,7 +422,7 @@ class Stage:
                     name_apart(new, waits_for[1], self._throttled, codes)
                     waits_for = waits_for[0], waits_for[1][:0]
                 new = new.drop_columns([ACKS_KEY])
-            queue.append(_Held(new, keys_of(new), codes, waits, waits_for))
+            queue.append(Held(new, keys_of(new), codes, waits, waits_for))
         for where, table in enumerate(held_tables):
             if table.num_rows:
                 keys, (holds, waits) = keys_of(table), told_holds(table)
@@ -367,10 +436,7 @@ class Stage:
         while queue and (last or not queue[0].count_waiting):
             done.append(queue.popleft().table_with(hold_columns))
         if sum(len(block.codes) - block.count_waiting for block in queue) > HELD_ROWS:
-            parts = [block.split() for block in queue]
-            queue.clear()
-            queue.append(_Held.join_blocks([rest for _, rest in parts]))
-            done += [settled.table_with(hold_columns) for settled, _ in parts]
+            done += [settled.table_with(hold_columns) for settled in self._split_blocks()]
         if not done:
             return with_columns(new.slice(0, 0), hold_columns(np.zeros(0, np.int8), no_waits(np.zeros(0))))
         made = done[0]
@@ -379,7 +445,7 @@ class Stage:
         return made
 
 
-class _Held:
+class Held:
     """The exchanges of a block, until the holds of all its Fetches and Produces are known."""
 
     def __init__(
@@ -400,7 +466,7 @@ class _Held:
         return sum(map(len, self.waiting))
 
     @classmethod
-    def join_blocks(cls, blocks: Sequence[_Held]) -> _Held:
+    def join_blocks(cls, blocks: Sequence[Held]) -> Held:
         """Blocks of rows as one."""
         table = blocks[0].table
         for block in blocks[1:]:
@@ -452,7 +518,7 @@ class _Held:
         """The rows with their hold."""
         return with_columns(self.table, columns(self.codes, self.waits))
 
-    def split(self) -> tuple[_Held, _Held]:
+    def split(self) -> tuple[Held, Held]:
         """The rows that are settled, and those that wait."""
         rest = np.zeros(len(self.codes), np.bool_)
         for rows in self.waiting:
@@ -460,7 +526,7 @@ class _Held:
         place = np.cumsum(rest) - 1
         none = np.zeros(0, np.int64)
         parts = [
-            _Held(
+            Held(
                 self.table.take(arrow_array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
                 self.waits.take(rows, axis=1), waiting,
             )

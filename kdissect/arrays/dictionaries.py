@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.arrays.from_numpy import arrow_array
 
@@ -29,6 +30,8 @@ def coded(codes: npt.NDArray[Any], texts: pa.Array, missing: npt.NDArray[np.bool
     return pa.DictionaryArray.from_arrays(arrow_array(codes), texts)
 
 
+LONG_DICTIONARY = 64
+"""Values of a dictionary that cost nothing beside a table's other bytes."""
 LONGEST = 64
 """Characters of a text that is kept written out."""
 SHARED = 1 << 16
@@ -100,3 +103,22 @@ def _with(chunk: pa.DictionaryArray, dictionary: pa.Array) -> pa.DictionaryArray
     if len(chunk.dictionary):
         return chunk
     return pa.DictionaryArray.from_arrays(pa.nulls(len(chunk), chunk.type.index_type), dictionary)
+
+
+def shrunk(table: pa.Table) -> pa.Table:
+    """The table, dictionaries much longer than it with the values that it uses: parts of a table share long ones."""
+    for at, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type) and column.num_chunks and table.num_rows:
+            known = column.chunk(0).dictionary
+            if len(known) > LONG_DICTIONARY and len(known) > table.num_rows // 4:
+                table = table.set_column(at, table.schema.field(at), _shrunk(column, known))
+    return table
+
+
+def _shrunk(column: pa.ChunkedArray, values: pa.Array) -> pa.Array:
+    codes = pa.chunked_array([chunk.indices for chunk in column.chunks]).combine_chunks()
+    used = pc.unique(codes.drop_null())
+    places = np.zeros(len(values), np.int64)
+    places[used.to_numpy()] = np.arange(len(used))
+    made = pa.array(places[codes.fill_null(0).to_numpy()], mask=np.asarray(codes.is_null()))
+    return pa.DictionaryArray.from_arrays(made.cast(column.type.index_type), values.take(used))

@@ -7,16 +7,17 @@ The bytes are an Arrow IPC stream with one column. Its first row is the value as
 arrays in it, in the order in which the JSON counts them. Classes come from the annotations that the reader gives, never
 from the bytes: hostile bytes give a wrong value of the right type, or UnreadableValue. Pickle would run their code.
 
-Types: int, float, str, bool, bytes, None, enumerations of integers, arrays of numbers, `X | None`, list, tuple, set,
-frozenset, dict (and Sequence, Mapping), NamedTuples and dataclasses of these. Fields of a dataclass whose names begin
-with `_` are caches: they are not written and get their defaults. A dataclass that is not frozen stays one object where
-it stands twice.
+Types: int, float, str, bool, bytes, None, enumerations of integers, arrays of numbers, Arrow tables, `Coder`, `X |
+None`, list, tuple, set, frozenset, dict (and Sequence, Mapping), NamedTuples and dataclasses of these, and classes
+whose `__init__` takes all that they hold by its name. Fields of a dataclass whose names begin with `_` are caches: they
+are not written and get their defaults. A dataclass that is not frozen stays one object where it stands twice.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import inspect
 import json
 import re
 import types
@@ -28,6 +29,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from kdissect.arrays.arrow import Coder
+from kdissect.arrays.dictionaries import shrunk, unified
 
 FORM = 1
 """Counts up when the bytes of a value mean something else than before."""
@@ -53,9 +57,14 @@ def dumped(value: Any, kind: Any) -> bytes:
     text = json.dumps(tree, separators=(",", ":")).encode()
     schema = PART.with_metadata({FORM_KEY: str(FORM).encode(), TYPE_KEY: _name_of(kind)})
     batch = pa.RecordBatch.from_arrays([pa.array([text, *out.blobs], pa.large_binary())], schema=schema)
+    return _stream(pa.Table.from_batches([batch]), OPTIONS)
+
+
+def _stream(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
+    """A table as an IPC stream."""
     with pa.BufferOutputStream() as sink:
-        with pa.ipc.new_stream(sink, schema, options=OPTIONS) as writer:
-            writer.write_batch(batch)
+        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+            writer.write_table(table)
         data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -118,11 +127,16 @@ def _described(kind: Any) -> str:
 
 
 def _is_record(kind: Any) -> bool:
-    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or hasattr(kind, "_fields"))
+    if not isinstance(kind, type) or issubclass(kind, enum.Enum | Coder | pa.Table):
+        return False
+    return dataclasses.is_dataclass(kind) or hasattr(kind, "_fields") or inspect.isfunction(kind.__init__)
 
 
 def _fields(kind: Any) -> list[tuple[str, Any]]:
-    """Names and types of what a dataclass or NamedTuple holds, without caches."""
+    """Names and types of what a class holds, without caches."""
+    if not dataclasses.is_dataclass(kind) and not hasattr(kind, "_fields"):
+        hints = typing.get_type_hints(kind.__init__)
+        return [(name, hints[name]) for name in list(inspect.signature(kind.__init__).parameters)[1:]]
     hints = typing.get_type_hints(kind)
     if not dataclasses.is_dataclass(kind):
         return [(name, hints[name]) for name in kind._fields]
@@ -141,6 +155,10 @@ def _codec(kind: Any) -> Codec:
     if origin is np.ndarray or kind is np.ndarray:
         expected = typing.get_args(inner[1])[0] if inner and typing.get_args(inner[1]) else Any
         return _put_array, partial(_get_array, None if expected is Any else np.dtype(expected))
+    if kind is pa.Table:
+        return _put_table, _get_table
+    if kind is Coder:
+        return _put_coder, _get_coder
     if origin in (typing.Union, types.UnionType):
         return _optional(inner)
     if origin is tuple and not (len(inner) == 2 and inner[1] is Ellipsis):
@@ -186,6 +204,29 @@ def _get_array(expected: np.dtype[Any] | None, tree: Any, into: _Read) -> Any:
     if not NUMBERS.fullmatch(name) or (expected is not None and np.dtype(name) != expected):
         raise ValueError("an array of another type")
     return np.frombuffer(into.blobs[place], name).reshape(shape).copy()
+
+
+def _put_table(value: pa.Table, out: _Written) -> int:
+    return out.add_blob(_stream(shrunk(unified(value))))
+
+
+def _get_table(tree: Any, into: _Read) -> pa.Table:
+    with pa.ipc.open_stream(into.blobs[_checked(int, tree, into)], options=READ_OPTIONS) as reader:
+        table = reader.read_all()
+    table.validate(full=True)
+    return table
+
+
+def _put_coder(value: Coder, out: _Written) -> list[str]:
+    return list(value.texts)
+
+
+def _get_coder(tree: Any, into: _Read) -> Coder:
+    made = Coder()
+    for code, text in enumerate(_as_list(tree)):
+        if made.code(_checked(str, text, into)) != code:
+            raise ValueError("a text with two codes")
+    return made
 
 
 def _optional(inner: Sequence[Any]) -> Codec:
@@ -239,7 +280,7 @@ def _dict(keys: Codec, values: Codec) -> Codec:
 
 
 def _object(kind: Any) -> Codec:
-    """Of a dataclass or a NamedTuple."""
+    """Of a class that holds what its annotations say."""
     fields = _fields(kind)
     names, inner = [name for name, _ in fields], [_codec(one) for _, one in fields]
     shared = dataclasses.is_dataclass(kind) and not getattr(kind, "__dataclass_params__").frozen  # noqa: B009

@@ -94,6 +94,8 @@ class AnalysedRun:
         self.stage, self.books = analysed(captures, tables, settings)
         self.run = Run(self.books, inputs)
         self.run.marks = not self.stage.idle
+        self._named: Mapping[str, str] = {}
+        """What `rename_brokers` was given last."""
         self.vocabulary = Coder()
         """Texts of rows that come as codes."""
         self.sums: list[Sums] = []
@@ -286,11 +288,25 @@ class AnalysedRun:
         mark: int,
         named_fetches: Sequence[NamedFetches] = (),
         last: bool = False,
+        complete: int | None = None,
     ) -> dict[str, pa.Table]:
         """The rows, resolved, that are settled by further rows; none that comes later is earlier than `mark`
-        (microseconds). `named_fetches`, `last`: see `Stage.feed`."""
-        lot = self._lot({**new_rows}, messages, mark)
+        (microseconds). `named_fetches`, `last`, `complete`: see `Stage.feed`."""
+        lot = self._lot({**new_rows}, messages, mark)._replace(complete=complete)
         return worked(self.stage, self.clock, lot, named_fetches, last)
+
+    def rename_brokers(self, names: Mapping[str, str]) -> list[tuple[str, str]]:
+        """The brokers (old name, new name) with another name than at the last call, unless another address still has
+        the old name. The analysis goes on with the new one. `names`: by address (`ip:port`) of each broker, where rows
+        are given before all names are known."""
+        before, self._named = self._named, names
+        renamed = []
+        for address, new in names.items():
+            old = before.get(address, address)
+            if old != new and (old == address or old not in names.values()):
+                self.stage.rename_broker(old, new)
+                renamed.append((old, new))
+        return renamed
 
     def _lot(self, tables: dict[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int) -> Lot:
         if "api_versions" in self.builder.columns:
@@ -307,6 +323,8 @@ class Lot(NamedTuple):
     """The further messages that are wanted, by API key and side."""
     mark: int
     """Microseconds: the rows before it are complete."""
+    complete: int | None = None
+    """See `Stage.feed`."""
 
 
 def worked(
@@ -317,7 +335,7 @@ def worked(
     clock.at(timings.TABLES)
     tables = {name: order(name, lot.tables.pop(name)) for name in list(lot.tables)}
     clock.at(timings.ANALYSIS)
-    fed = stage.feed(tables, lot.messages, lot.mark, named_fetches, last)
+    fed = stage.feed(tables, lot.messages, lot.mark, named_fetches, last, lot.complete)
     clock.at(timings.REST)
     return {**tables, **fed}
 

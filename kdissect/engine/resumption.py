@@ -1,13 +1,16 @@
 """One capture whose files come one after the other, in one process or in several.
 
     work = Continued("broker.pcap", {"exchanges": columns}, settings, state)  # state None: it begins
-    for name, batch in work.rows_of(files): ...                               # rows, resolved, as exchanges complete
+    for name, batch in work.rows_of(files): ...                               # resolved, as they are settled
     state = work.state()                                                      # bytes, to go on with later
 
 The rows are those of one run over all files. The unfinished part at the end of a file (frames, requests that wait,
 segments ahead of a hole, IP fragments) is carried in the state, with its bytes. So earlier files need not be there any
 more. Rows that a run makes only when the capture has ended (requests that were never answered on connections that stay
-open, tables of whole connections) do not come. TLS is left alone.
+open, fetch sessions that stay open, tables of whole connections) do not come. TLS is left alone.
+
+The analysis goes on, too: of fetch sessions, of why each request was held back, of what groups have not read. A row of
+a broker, a topic or a session has the name that is known when the row is settled.
 """
 
 from __future__ import annotations
@@ -20,17 +23,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect import __version__
-from kdissect.analysis.stage import Stage
+from kdissect.analysis.carried_state import CarriedStages
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.capture.window import Window
-from kdissect.engine.books import Books
-from kdissect.engine.run import Run
+from kdissect.engine.analysed_run import ROWS_A_TIME, AnalysedRun, Pieces
+from kdissect.engine.passes.watermark import watermark
 from kdissect.engine.settings import Settings
-from kdissect.kafka.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
-from kdissect.kafka.streams.dissector import Dissector
+from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import CarriedConnections
 from kdissect.net.scanner import CarriedScan, Scanner
 from kdissect.net.segment import FILE_SHIFT, PACKET
@@ -38,28 +40,31 @@ from kdissect.problems import CaptureError, UsageError
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import TABLES, columns_of
 from kdissect.tables.declaration.model import By
+from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.topics import Topics
+from kdissect.tables.versions import Offered
 
 STREAMED = tuple(
-    name for name, one in TABLES.items() if one.made in (By.BLOCK, By.RECORD_SETS, By.NOTED) and not one.on_request
+    name
+    for name, one in TABLES.items()
+    if one.made in (By.BLOCK, By.RECORD_SETS, By.NOTED, By.SESSIONS) and not one.on_request
 )
-"""Tables whose rows are made as exchanges complete."""
+"""Tables whose rows are made as exchanges complete, and as fetch sessions end."""
+
+PATIENCE_NS = 10_000_000_000
+"""Rows behind a request that waits for longer are not held back: it may never be answered. If it is, less is known of
+why so late."""
 
 
 def columns(table: str, names: Sequence[str] | None = None) -> list[str]:
-    """The columns of a table that can be made without the analysis, which needs more than one capture's past.
+    """The columns of a table that a stream makes, all of them or those of these names.
 
-    Raises UsageError for other tables, for columns that are not there, and for columns of the analysis.
+    Raises UsageError for other tables, and for columns that are not there.
     """
-    if table not in STREAMED:
-        columns_of(table)
-        raise UsageError(f"rows of {table!r} are complete at the end only; a stream makes: {', '.join(STREAMED)}")
     asked = columns_of(table, names)
-    plain = [column for column in asked if Stage({table: [column]}).idle]
-    if names is not None and plain != asked:
-        late = next(column for column in asked if column not in plain)
-        raise UsageError(f"column {late!r} of {table!r} is made by the analysis, which a stream does not run")
-    return plain
+    if table not in STREAMED:
+        raise UsageError(f"rows of {table!r} are complete at the end only; a stream makes: {', '.join(STREAMED)}")
+    return asked
 
 
 @dataclass(slots=True)
@@ -74,59 +79,91 @@ class _Carried:
     scanner: CarriedScan
     brokers: Brokers
     topics: Topics
+    offered: Offered
+    analysis: CarriedStages
 
 
-class Continued(Run):
+class Continued:
     """Rows of `tables` (name -> columns) from the next files of a capture."""
 
     def __init__(
         self, capture: str, tables: Mapping[str, Sequence[str]], settings: Settings, state: bytes | None = None
     ) -> None:
         self.tables = {name: list(columns) for name, columns in tables.items()}
-        self._before = _unpacked(state, self.tables) if state is not None else None
-        self._names = [] if self._before is None else list(self._before.files)
-        books = Books([CaptureSet(capture, [])], self.tables, settings)
-        super().__init__(books)
-        books.ledger.connections.files[0] = self._names
+        before = _unpacked(state, self.tables) if state is not None else None
+        self._names = [] if before is None else list(before.files)
+        self._analysed = AnalysedRun([CaptureSet(capture, [])], self.tables, settings)
+        self._stage, self.books = self._analysed.stage, self._analysed.books
+        self._stage.learn_clusters()
+        self.books.ledger.connections.files[0] = self._names
         self._capture = capture
-        self._files: list[Member] = []
         self._window = Window()
-        programs = books.decoder.programs()
-        self._dissector = Dissector(self._window, programs)
+        self._dissector = Dissector(self._window, self.books.decoder.programs())
         self._scanner = Scanner(CaptureSet(capture, [Member(capture)]), settings.after, settings.before)
-        if self._before is not None:
-            self._dissector.go_on(self._before.dissector)
-            self.books.ledger.go_on(self._before.ledger)
-            self._scanner.go_on(self._before.scanner)
-            self.books.builder.brokers.merge(self._before.brokers)
-            self.books.builder.topics.merge(self._before.topics)
+        self._pieces = Pieces(self.books)
+        self._latest = 0
+        """Time of the last packet, ns."""
+        if before is not None:
+            self._dissector.go_on(before.dissector)
+            self.books.ledger.go_on(before.ledger)
+            self._scanner.go_on(before.scanner)
+            self.books.builder.brokers.merge(before.brokers)
+            self.books.builder.topics.merge(before.topics)
+            self.books.builder.offered.merge(before.offered)
+            self._rename_brokers()
+            self._stage.go_on(before.analysis)
 
     def rows_of(self, files: Iterable[Member]) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Rows of these files with their table's name, each table's in order, named by what is known by then. To be
-        called once."""
-        self._files = list(files)
-        for part in self.rows():
-            for name in self.tables:
-                batch = part.tables.get(name)
-                if batch is not None and batch.num_rows:
-                    yield name, self.resolve_rows(name, batch)
-        if "problems" in self.tables:
-            made = self.books.builder.at_the_end(self.books.ledger.problems())["problems"]
-            found = self.books.builder.finished("problems", [made])
-            if found.num_rows:
-                yield "problems", self.resolve_rows("problems", found)
-
-    def resolve_rows(self, name: str, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
-        """Unresolved rows as they are handed out: named by what is known now, plain."""
-        return self.books.builder.resolved(name, rows)
-
-    def exchanges(self) -> Iterator[Completed]:
-        """Exchanges that finish in these files."""
-        for member in self._files:
+        """Rows of these files with their table's name, in no order, named by what is known by then. To be called
+        once."""
+        for member in files:
             self._names.append(member.name)
-            yield from self._completed(member, len(self._names) - 1)
+            for _ in self._blocks(member, len(self._names) - 1):
+                if self._pieces.count >= ROWS_A_TIME:
+                    yield from self._batches(self._settled())
+        yield from self._batches(self._settled())
+        yield from self._batches(self._stage.release())
+        if "problems" in self.tables:
+            yield from self._batches(self.books.builder.at_the_end(self.books.ledger.problems()))
 
-    def _completed(self, member: Member, number: int) -> Iterator[Completed]:
+    def rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows that are made when the capture has ended, instead of `state`."""
+        harvests = self._dissector.finish()
+        completion = Completion(
+            self._dissector, self.books.decoder, self.books.ledger, CaptureSet(self._capture, [Member(self._capture)])
+        )
+        self._keep_rows(harvests, completion)
+        yield from self._batches(self._settled())
+        if not self._stage.idle:
+            yield from self._batches(self._stage.finish())
+
+    def place_rows(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows as they are handed out: plain, in order."""
+        yield from self.books.builder.pieces(name, [rows], columns=self.tables[name], resolved=True)
+
+    def _batches(self, tables: Mapping[str, pa.Table]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        for name in self.tables:
+            table = tables.get(name)
+            if table is not None and table.num_rows:
+                yield from ((name, batch) for batch in self.place_rows(name, table))
+
+    def _settled(self) -> Mapping[str, pa.Table]:
+        """The rows that are settled by those that came since the last call."""
+        pieces, self._pieces = self._pieces, Pieces(self.books)
+        self._rename_brokers()
+        tables, messages = pieces.tables(), pieces.messages()
+        if self._stage.idle:
+            return tables
+        complete = watermark(self._dissector, self._latest)
+        mark = max(complete, (self._latest - PATIENCE_NS) // 1000)
+        return self._analysed.worked(tables, messages, mark, complete=complete)
+
+    def _rename_brokers(self) -> None:
+        names = self.books.builder.brokers.names()
+        self._analysed.rename_brokers({text.rpartition(SEPARATOR)[2]: name for text, name in names.items()})
+
+    def _blocks(self, member: Member, number: int) -> Iterator[None]:
+        """Keeps the rows of exchanges that finish in a file, block by block."""
         dissector, scanner = self._dissector, self._scanner
         capture = CaptureSet(self._capture, [member])
         scanner.capture = capture
@@ -135,10 +172,12 @@ class Continued(Run):
             for block in capture.blocks(self._window):
                 segments = scanner.scan(block)
                 segments[:, PACKET] += number << FILE_SHIFT
-                flows = scanner.flows
-                yield from self.complete_harvests(dissector.feed(segments, len(flows)), flows, completion)
+                self._keep_rows(dissector.feed(segments, len(scanner.flows)), completion)
+                self.books.builder.block_ended()
+                self._latest = max(self._latest, dissector.now)
                 scanner.forget(dissector.free_flows())
                 dissector.before_next_block(rereadable=False)  # what earlier files left can be read nowhere again
+                yield
         except CaptureError as error:
             capture.add_problem(0, 0, 0, member.name, str(error))
         dissector.settle()
@@ -148,6 +187,11 @@ class Continued(Run):
         self.books.capture_problems(0, capture)
         self.books.ledger.base = base
         capture.close()
+
+    def _keep_rows(self, harvests: Iterator[Harvest], completion: Completion) -> None:
+        for done in self._analysed.run.complete_harvests(harvests, self._scanner.flows, completion):
+            for part in self.books.rows_of(done):
+                self._pieces.keep_part(part)
 
     def state(self) -> bytes:
         """The state needed to go on, some kilobytes and the unfinished part. Nothing else may be called after it."""
@@ -162,6 +206,8 @@ class Continued(Run):
             self._scanner.carried(),
             self.books.builder.brokers,
             self.books.builder.topics,
+            self.books.builder.offered,
+            self._stage.carried(),
         )
         return dumped(carried, _Carried)
 

@@ -117,8 +117,6 @@ class Watch:
         self._refusals = Refusals()
         self._listings: list[Listing] = []
         """Metadata answers that came since the last tick."""
-        self._names: Mapping[str, str] = {}
-        """What `_broker_names` gave last."""
         self._latest = self._shed_at = 0
         self._connections = 0
         """Connections met, but for those that the books have."""
@@ -163,10 +161,11 @@ class Watch:
         self._analysed.run.capture_ended(0, capture, scanner, self._window.end)
         self._end(waits, links)
 
-    def _mark(self) -> int:
-        """Up to which instant (microseconds) rows are complete, or are released although they may not be."""
-        mark = watermark(self._dissector, self._latest)
-        return mark if self._patient else max(mark, (self._clock.now_ns - PATIENCE_NS) // 1000)
+    def _marks(self) -> tuple[int, int]:
+        """Up to which instants (microseconds) rows are released, and are complete."""
+        complete = watermark(self._dissector, self._latest)
+        released = complete if self._patient else max(complete, (self._clock.now_ns - PATIENCE_NS) // 1000)
+        return released, complete
 
     def _add_harvests(self, harvests: Iterator[Harvest], flows: Words, given_up: bool = False) -> None:
         """Rows of harvests; `given_up`: of connections that went on without us, whose open ends are our doing."""
@@ -189,13 +188,13 @@ class Watch:
 
     def _tick(self, quiet: bool) -> None:
         """Report everything that came since the last tick; shed the books now and then."""
-        now_ns, mark = self._clock.now_ns, self._mark()
+        now_ns, (mark, complete) = self._clock.now_ns, self._marks()
         if not self._patient and self._latest - self._shed_at > SHED_NS:
             self._let_go()
         names = self._broker_names()
-        renamed = self._rename_brokers(names)
+        renamed = self._analysed.rename_brokers(names)
         answered, messages = self._finished_rows()
-        settled = self._analysed.worked(answered, messages, mark)
+        settled = self._analysed.worked(answered, messages, mark, complete=complete)
         waits, links, sessions = self._waiting(), self._links(names), self._analysed.stage.sessions_alive()
         ledger = self._books.ledger
         connections = self._connections + len(ledger.connections) - self._kept
@@ -227,7 +226,7 @@ class Watch:
     def _end(self, waits: Sequence[Waiting], links: Mapping[str, Links]) -> None:
         """Report what is left when everything was read. `waits`, `links`: as they were before all was finished."""
         names = self._broker_names()
-        renamed = self._rename_brokers(names)
+        renamed = self._analysed.rename_brokers(names)
         answered, messages = self._finished_rows()
         settled = [self._analysed.worked(answered, messages, NO_WATERMARK), dict(self._analysed.stage.finish())]
         connections = self._connections + len(self._books.ledger.connections) - self._kept
@@ -287,18 +286,6 @@ class Watch:
         self._refusals.learn(known)
         names = brokers.names()
         return {text: names[f"{self._capture.name}{SEPARATOR}{text}"] for text, _, _ in known}
-
-    def _rename_brokers(self, names: Mapping[str, str]) -> list[tuple[str, str]]:
-        """The brokers (old name, new name) with another name than at the last call, unless another address still has
-        the old name. The analysis goes on with the new one."""
-        before, self._names = self._names, names
-        renamed = []
-        for address, new in names.items():
-            old = before.get(address, address)
-            if old != new and (old == address or old not in names.values()):
-                self._analysed.stage.rename_broker(old, new)
-                renamed.append((old, new))
-        return renamed
 
     def _links(self, names: Mapping[str, str]) -> dict[str, Links]:
         """How the connections to each broker stand; empty where many rest, for then not all are known."""

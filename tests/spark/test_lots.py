@@ -15,11 +15,12 @@ import kdissect
 from kdissect.analysis import stage
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.arrays.arrow import NULL_TIME, times
+from kdissect.arrays.dictionaries import shrunk
 from kdissect.capture import open_captures
 from kdissect.capture.captureset import Member
 from kdissect.engine.settings import Settings
 from kdissect.net.scanner import Scanner
-from kdissect.spark.cells.table_cells import Cell, cell, read_cell, shrunk
+from kdissect.spark.cells.table_cells import Cell, cell, read_cell
 from kdissect.spark.stages import analysing, indexing, lots
 from kdissect.spark.stages.decoding import decode
 from kdissect.spark.stages.plan import Plan, source_of

@@ -29,12 +29,15 @@ is 0 where there was nothing to wait for. `broker_ms` is net of the network thro
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import key_names, keys_of, locate
 from kdissect.analysis.holds.hold_kernels import (
+    ASKED,
     H_WIDTH,
     HOLDS,
     LATEST,
@@ -90,6 +93,17 @@ class _Part:
         self.offsets = offsets
 
 
+class CarriedHolds(NamedTuple):
+    """What a `HoldTracker` knows between two calls."""
+
+    known: Int64s
+    windows: Int64s
+    counts: Int64s
+    waiting: _Part | None
+    begun: Int64s
+    passed: int
+
+
 class HoldTracker:
     """Follows watermarks and throttle windows, and says of each fetch why it was answered when it was. `names`: the
     codes in rows of fetches; `waiting`: see MAX_WAITING."""
@@ -103,6 +117,9 @@ class HoldTracker:
         self._waiting: _Part | None = None
         self._begun = np.zeros((3, 0), np.int64)
         """Of the fetches that wait what happened to them already: bytes that were there, windows, marks."""
+        self._passed = NULL_TIME
+        """Up to when (microseconds) watermarks were taken down: nobody knows what was there when a fetch asked that
+        comes later than that."""
         self._hidden = False
         """No caller is shown the fetches."""
 
@@ -132,6 +149,14 @@ class HoldTracker:
             watermark = max(watermark, int(np.median(fetches_of(fetches.fetches)["used"])))
         return self._settle(part, watermark)
 
+    def carried(self) -> CarriedHolds:
+        """What another tracker, with the same names, goes on from."""
+        return CarriedHolds(self.known, self.windows, self.counts, self._waiting, self._begun, self._passed)
+
+    def go_on(self, before: CarriedHolds) -> None:
+        """Begins where another tracker ended. To be called first."""
+        self.known, self.windows, self.counts, self._waiting, self._begun, self._passed = before
+
     def hide(self) -> pa.Table:
         """The fetches that are held back. From here on only the exchange of each fetch and its hold come back."""
         self._hidden, before = True, self._waiting
@@ -160,7 +185,9 @@ class HoldTracker:
         when, codes = np.empty((2, 3 * n), np.int64)
         sure, until, marks = begun = np.zeros((3, n), np.int64)
         until[:] = NULL_TIME
-        begun[:, : self._begun.shape[1]] = self._begun
+        before = self._begun.shape[1]
+        begun[:, :before] = self._begun
+        marks[before:] = np.where(fetches_of(fetches)["used"][before:] < self._passed, ASKED, 0)
         muted = others.num_rows > 0 or int(self.counts[1]) > 0
         count, throttled, happened = events(fetches, watermark, muted, marks, firsts, due, when, codes)
         due, when, codes = due[:count], when[:happened], codes[:happened]
@@ -192,6 +219,7 @@ class HoldTracker:
             found = with_columns(shown, _hold_columns(hold, spent))
         self._waiting, self._begun = None, begun[:, :0]
         if watermark != LATEST:
+            self._passed = max(self._passed, watermark)
             left, inner = keep(fetches, rows, begun, due)
             self._begun = begun[:, n - left :].copy()
             rest = FetchRows(fetches[n - left :], rows[len(rows) - inner :])

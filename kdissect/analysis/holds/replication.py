@@ -22,6 +22,7 @@ for the watermark, and fetches of followers since the earliest of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +60,12 @@ APPEND_MS = 1.0
 LEAST_MS = 5.0
 """Less is measured and not named: a leader goes on with its own work for some milliseconds after the records left for a
 follower (by brokers' logs 3.7 % of the waits of 2 ms and more were such, 1.5 % of those of 5)."""
+LAG_US = 30_000_000
+"""A follower that asks for nothing for so long is not in sync (replica.lag.time.max.ms)."""
+NEXT_US = 1_000_000
+"""Within so long a follower asks again (replica.fetch.wait.max.ms, and as long again)."""
+BROKER = 46
+"""Bits behind the broker's in the number of a partition."""
 ALL = -1
 NONE = np.iinfo(np.int64).max
 MOST_EVENTS = 1 << 20
@@ -104,6 +111,18 @@ class _Events:
         return np.concatenate([[0], np.flatnonzero(new) + 1, [n]]).astype(np.int64)
 
 
+class CarriedReplication(NamedTuple):
+    """What a `ReplicationTracker` knows between two calls."""
+
+    brokers: Coder
+    topics: Coder
+    asked: _Events
+    given: _Events
+    appended: Int64s
+    waiting: tuple[pa.Table, pa.Table] | None
+    since: int
+
+
 class ReplicationTracker:
     """Follows what followers fetch, and says of each Produce how long it waited for them, and for whom. `waiting`: rows
     that may wait for the watermark before half of them are worked on all the same."""
@@ -115,6 +134,8 @@ class ReplicationTracker:
         self._appended: Int64s = np.zeros((0, 4), np.int64)
         """[n, 4]: partition, offset, turn and answer of batches."""
         self._waiting: tuple[pa.Table, pa.Table] | None = None
+        self._since = NULL_TIME
+        """Since when (microseconds) everything of followers is remembered."""
 
     def feed(
         self,
@@ -123,13 +144,15 @@ class ReplicationTracker:
         fetches: pa.Table,
         fetched: pa.Table,
         throttled: pa.Table,
-        watermark: int = 2**63 - 1,
+        watermark: int = NONE,
+        complete: int = NONE,
     ) -> pa.Table:
         """The rows of `produces` whose instants lie before the watermark (microseconds), with what is filled in.
 
         `partitions`: their rows of `produce_partitions`; `fetches`, `fetched`: rows of `fetches` and
         `fetch_partitions`, all of an exchange together; `throttled`: exchanges whose throttle windows count.
-        `watermark`: no row of a later call has its request's last byte, or its response's first one, before it.
+        `watermark`: no row of a later call has its request's last byte, or its response's first one, before it, or
+        else `complete` says less: then a follower may have asked for more than is known.
         """
         self._follow(fetches, fetched)
         if produces.num_rows:
@@ -143,12 +166,33 @@ class ReplicationTracker:
             self._forget(watermark)
             return produces
         self._waiting = None
-        return self._settle(produces, partitions, watermark)
+        return self._settle(produces, partitions, watermark, complete)
+
+    def carried(self) -> CarriedReplication:
+        """What another tracker goes on from."""
+        return CarriedReplication(
+            self.brokers, self.topics, self._asked, self._given, self._appended, self._waiting, self._since
+        )
+
+    def go_on(self, before: CarriedReplication) -> None:
+        """Begins where another tracker ended. To be called first."""
+        self.brokers, self.topics, self._asked, self._given, self._appended, self._waiting, self._since = before
 
     @property
     def waiting(self) -> int:
         """Rows held back for the watermark."""
         return 0 if self._waiting is None else self._waiting[0].num_rows
+
+    def rename_broker(self, old: str, new: str) -> None:
+        """A broker is called otherwise in rows that come from now on; see `SessionTracker.rename_broker`."""
+        brokers = self.brokers
+        if old not in brokers.codes or new not in brokers.codes:
+            brokers.rename(old, new)
+            return
+        left, kept = brokers.codes[old], brokers.codes[new]
+        for places in (self._asked.partition, self._given.partition, self._appended[:, 0]):
+            places[places >> BROKER == left] += (kept - left) << BROKER
+        self._asked, self._given = _Events.none().and_(self._asked), _Events.none().and_(self._given)
 
     def hide(self, vocabulary: Coder) -> pa.Table:
         """The rows of `produces` that are held back, which come back as `Codes`, with texts of the vocabulary, as do
@@ -168,11 +212,11 @@ class ReplicationTracker:
         """The rows that were held back."""
         last, self._waiting = self._waiting, None
         none = pa.table({})
-        return self._settle(*(last or (none, none)), 2**63 - 1)
+        return self._settle(*(last or (none, none)), NONE, NONE)
 
-    def _settle(self, produces: pa.Table, partitions: pa.Table, watermark: int) -> pa.Table:
+    def _settle(self, produces: pa.Table, partitions: pa.Table, watermark: int, complete: int) -> pa.Table:
         used, answered = times(produces, "request_last_at"), times(produces, "response_first_at")
-        if watermark != 2**63 - 1:
+        if watermark != NONE:
             if len(used) > self._most_waiting:
                 watermark = max(watermark, int(np.median(used)))
             due = (used < watermark) & (answered < watermark)
@@ -182,7 +226,7 @@ class ReplicationTracker:
                 mine = locate(keys_of(partitions), keys_of(rest)) >= 0
                 self._waiting = rest, partitions.filter(mine)
                 partitions = partitions.filter(~mine)
-        found = self._waits(produces, partitions)
+        found = self._waits(produces, partitions, complete)
         waits = [] if self._waiting is None else [times(self._waiting[0], "request_last_at")]
         known = np.concatenate([np.array([watermark], np.int64), *waits])
         self._forget(int(known[known != NULL_TIME].min(initial=2**63 - 1)))
@@ -196,7 +240,7 @@ class ReplicationTracker:
         names, ids = self.topics.column(table, "topic"), self.topics.column(table, "topic_id")
         topic, partition = np.where(names >= 0, names, ids), ints(table, "partition")
         good = (broker >= 0) & (topic >= 0) & (topic < 1 << 22) & (partition >= 0) & (partition < 1 << 24)
-        return np.where(good, broker << 46 | topic << 24 | np.where(good, partition, 0), -1)
+        return np.where(good, broker << BROKER | topic << 24 | np.where(good, partition, 0), -1)
 
     def _follow(self, fetches: pa.Table, fetched: pa.Table) -> None:
         """Take down what followers asked for, and when they were answered with records."""
@@ -219,6 +263,7 @@ class ReplicationTracker:
 
     def _forget(self, since: int) -> None:
         """Drop what no row that is still to come can need: askings before `since` but the last ones, answers."""
+        self._since = max(self._since, since)
         self._appended = self._appended[self._appended[:, 3] >= since]
         if len(self._asked.at):
             kept = self._asked.at >= since
@@ -228,12 +273,13 @@ class ReplicationTracker:
         if len(self._given.at):
             self._given = self._given.pick_rows(_bounded(self._given.at >= since, self._given.at))
 
-    def _waits(self, produces: pa.Table, partitions: pa.Table) -> _Waits:
-        """How long each Produce waited for followers."""
+    def _waits(self, produces: pa.Table, partitions: pa.Table, complete: int) -> _Waits:
+        """How long each Produce waited for followers. `complete`: see `feed`."""
         n = produces.num_rows
         out = _Waits(np.full(n, np.nan), np.zeros((0, 2), np.int64))
         broker_ms, answered = reals(produces, "broker_ms"), times(produces, "response_first_at")
         every = (ints(produces, "acks", 0) == ALL) & ~np.isnan(broker_ms)
+        every &= times(produces, "request_last_at") >= self._since
         if not every.any() or not replicated(partitions):
             return out
         owner = locate(keys_of(partitions), keys_of(produces))
@@ -255,6 +301,7 @@ class ReplicationTracker:
         pipelined = np.nan_to_num(reals(produces, "queued_ms"))[owner[many]] > 0
         begun, ended = np.full(len(owner), NONE), np.full(len(owner), NONE)
         begun[many], ended[many] = pairs.waits(replicas[many], turn[many], done[many], pipelined)
+        ended[many[(done[many] >= complete) & (np.bincount(pairs.batch[pairs.asking], minlength=len(many)) > 0)]] = NONE
         told = ended != NONE
         known[owner[(replicas != 1) & ~told]] = False
         first, last = np.full(n, NONE), np.full(n, NULL_TIME)
@@ -281,11 +328,13 @@ class ReplicationTracker:
         self._appended = np.concatenate([self._appended, np.stack([place, base, turn, done], axis=1)])
         if not len(batch):
             none, never = np.zeros(0, np.int64), np.zeros(0, np.bool_)
-            return _Passes(none, none, none, none, none, never, never)
+            return _Passes(none, none, none, none, none, never, never, never)
         until = _bisect(asked.at, begin, end, done[batch] + 1)  # what comes later is known or not, as rows are cut
         at = _bisect(asked.value, _bisect(asked.at, begin, until, turn[batch]), until, base[batch] + 1)
         seen = np.minimum(at, len(asked.at) - 1)
         came = (at < until) & (asked.value[seen] > base[batch])
+        soon = (until < end) & (asked.at[np.minimum(until, end - 1)] <= done[batch] + NEXT_US)
+        asking = ~soon & (asked.at[np.maximum(until - 1, begin)] > done[batch] - LAG_US)
         passed, follower = np.where(came, asked.at[seen], NONE), asked.follower[begin]
         # A follower that did not come: where it stood, since when, and what was appended there.
         stood = until - 1
@@ -305,7 +354,7 @@ class ReplicationTracker:
             good = (group >= 0) & (at >= begin)
             good &= given.at[np.maximum(at, 0)] >= turn[batch]  # earlier ones did not carry the batch
             left[good], wanted[good] = given.at[at[good]], given.value[at[good]]
-        return _Passes(batch, follower, passed, left, wanted, came, missed)
+        return _Passes(batch, follower, passed, left, wanted, came, missed, asking)
 
     def _last_appended(self, place: Int64s, offset: Int64s, by: Int64s) -> tuple[Flags, Int64s, Int64s]:
         """(whether there is one, its turn, its answer) of the last batch at an offset whose turn came by an instant.
@@ -335,8 +384,9 @@ class _Passes:
     """When followers passed batches: a row for each pair of a batch and a follower."""
 
     def __init__(
-        self, batch: Int64s, follower: Int64s, passed: Int64s, left: Int64s, asked: Int64s, came: Flags, missed: Flags
-    ) -> None:
+        self, batch: Int64s, follower: Int64s, passed: Int64s, left: Int64s, asked: Int64s, came: Flags, missed: Flags,
+        asking: Flags,
+    ) -> None:  # fmt: skip
         self.batch = batch
         self.follower = follower
         self.passed = passed
@@ -348,6 +398,9 @@ class _Passes:
         self.came = came
         self.missed = missed
         """It was in sync, and never came."""
+        self.asking = asking
+        """It asked not long before the batch's answer, and not soon after, as far as is known: one asking may be
+        open."""
         self.last: Flags = np.zeros(0, np.bool_)
         """It was waited for last; told by `waits`."""
 

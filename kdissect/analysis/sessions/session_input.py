@@ -92,6 +92,12 @@ class Waiting:
         """Rows of fetches and of partitions."""
         return len(self.rows) + len(self.partitions)
 
+    @property
+    def brokers(self) -> Int64s:
+        """Codes of the brokers of fetches: a view."""
+        found: Int64s = fetches_of(self.rows)["broker"]
+        return found
+
     def due(self, watermark: int) -> Int64s:
         """Events before the watermark, in order: 2 * row for uses, 2 * row + 1 for creations; they count as done."""
         uses, creations = np.flatnonzero(self.used < watermark), np.flatnonzero(self.created < watermark)

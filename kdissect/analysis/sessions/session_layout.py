@@ -148,6 +148,10 @@ class State:
         """Scratch: forgotten partitions of one request by (name, partition); open addressing."""
         self.M: Int64s = _meta()
 
+    def go_on(self, pools: Pools) -> None:
+        """Begins with what another state's pools were."""
+        self.S, self.P, self.V, self.T, self.N, self.SH, self.PH, self.TH, self.D, self.X, self.M = pools
+
     @property
     def pools(self) -> Pools:
         """All of it, valid until a pool or table grows."""

@@ -17,7 +17,7 @@ from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.fetch_rows import fetches_of, partitions_of
 
 if TYPE_CHECKING:
-    from kdissect.analysis.sessions.topic_codes import Topics
+    from kdissect.analysis.sessions.topic_codes import Names, Topics
 
 SESSIONS = SCHEMAS["fetch_sessions"]
 STAYS = SCHEMAS["session_partitions"]
@@ -74,6 +74,10 @@ class Ended:
         self._with_stays = with_stays
         self._sessions: list[pa.Table] = []
         self._stays: list[pa.Table] = []
+
+    def take_over(self, names: Names, sharded: dict[str, bool]) -> None:
+        """Codes and brokers are these from here on."""
+        self.brokers, self.clients, self.topics, self.sharded = names.brokers, names.clients, names.topics, sharded
 
     def drain_ended(self, state: c.State) -> None:
         """Take down what has ended since the last time."""

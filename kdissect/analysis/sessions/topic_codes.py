@@ -8,17 +8,17 @@ import numpy as np
 from kdissect.arrays.arrow import Coder, Growing, Int64s, distinct
 
 
+@dataclass(slots=True, eq=False)
 class Topics:
     """Codes of topics as sessions know them: by id (odd codes) where the version has ids, else by name (even codes)."""
 
-    def __init__(self) -> None:
-        self.by_name = Coder()
-        self.by_id = Coder()
-        self.names = np.full(16, -1, np.int64)
-        """Topic code -> code of its name, -1 unknown."""
-        self.name_bytes = np.zeros(16, np.int64)
-        """Topic code -> bytes of the name in a request; 0 for ids."""
-        self._taken = Growing()
+    by_name: Coder = field(default_factory=Coder)
+    by_id: Coder = field(default_factory=Coder)
+    names: Int64s = field(default_factory=lambda: np.full(16, -1, np.int64))
+    """Topic code -> code of its name, -1 unknown."""
+    name_bytes: Int64s = field(default_factory=lambda: np.zeros(16, np.int64))
+    """Topic code -> bytes of the name in a request; 0 for ids."""
+    _taken: Growing = field(default_factory=Growing)
 
     def codes(self, names: Int64s, ids: Int64s) -> Int64s:
         """Topic codes of rows, from the codes of their names and ids (-1: not there)."""

@@ -54,6 +54,16 @@ class Tracked(NamedTuple):
     until the next call."""
 
 
+class CarriedSessions(NamedTuple):
+    """What a `SessionTracker` knows between two calls."""
+
+    names: Names
+    pools: c.Pools
+    sharded: dict[str, bool]
+    waiting: Waiting | None
+    partitions_known: bool
+
+
 class SessionTracker:
     """Follows the fetch sessions of all brokers.
 
@@ -72,6 +82,18 @@ class SessionTracker:
         self._ended = Ended(self.names.brokers, self.names.clients, self.names.topics, dict(sharded or {}), stays)
         self._waiting: Waiting | None = None
         self._partitions_known = True
+
+    def carried(self) -> CarriedSessions:
+        """What another tracker goes on from; this one is not to be used any more."""
+        return CarriedSessions(self.names, self.state.pools, self._ended.sharded, self._waiting, self._partitions_known)
+
+    def go_on(self, before: CarriedSessions) -> None:
+        """Begins where another tracker ended. To be called first."""
+        self.state.go_on(before.pools)
+        self.names = before.names
+        self._reading = Reading(self.names)
+        self._ended.take_over(self.names, before.sharded)
+        self._waiting, self._partitions_known = before.waiting, before.partitions_known
 
     def learn(self, sharded: Mapping[str, bool]) -> None:
         """Learns which brokers' session caches have shards; sessions that end from now on get their shards by it."""
@@ -101,6 +123,20 @@ class SessionTracker:
         return self._work(
             self._reading.read(fetches, partitions, direct_fetches, self._waiting, settled_rows), watermark
         )
+
+    def rename_broker(self, old: str, new: str) -> None:
+        """A broker is called otherwise in rows that come from now on. If another address had that name already, its
+        sessions are those of one broker from here on."""
+        brokers, s = self.names.brokers, self.state
+        if old not in brokers.codes or new not in brokers.codes:
+            brokers.rename(old, new)
+            return
+        left, kept = brokers.codes[old], brokers.codes[new]
+        for places in (s.S[:, c.S_BROKER], *([] if self._waiting is None else [self._waiting.brokers])):
+            places[places == left] = kept
+        moved = _buckets(len(s.SH) - 1)
+        pools.rehash_sessions(s.S, s.SH, moved)
+        s.SH = moved
 
     def hide(self) -> dict[str, pa.Table]:
         """The rows of `fetches` and `fetch_partitions` that are held back. From here on no caller is given any back."""

@@ -11,11 +11,9 @@ from types import TracebackType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import shrunk, unified
 from kdissect.arrays.typed_values import dumped
 from kdissect.engine.saving.writing import Writing
 from kdissect.spark.cells.single_values import split_single_values, together
@@ -39,8 +37,6 @@ PIECE_BYTES = 8 << 20
 FILE_BYTES = 32 << 20
 """The same of rows in files, which one machine's tasks share. `exchanges` of 2 GB of small frames in 40 of them instead
 of 238 take a tenth less of whoever reads captures and writes these."""
-LONG_DICTIONARY = 64
-"""Values of a dictionary that cost nothing beside a table's other bytes."""
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 FILED = b"file:"
 """What a cell begins with that has the place of a file; a stream begins with four bytes of ones."""
@@ -99,25 +95,6 @@ class Pieces:
             _write(shrunk(rest).replace_schema_metadata(told), sink)
         known = self.single.get(name, single)
         self.single[name] = {one: known[one] for one in known if one in single and single[one] == known[one]}
-
-
-def shrunk(table: pa.Table) -> pa.Table:
-    """The table, dictionaries much longer than it with the values that it uses: parts of a table share long ones."""
-    for at, column in enumerate(table.columns):
-        if pa.types.is_dictionary(column.type) and column.num_chunks and table.num_rows:
-            known = column.chunk(0).dictionary
-            if len(known) > LONG_DICTIONARY and len(known) > table.num_rows // 4:
-                table = table.set_column(at, table.schema.field(at), _shrunk(column, known))
-    return table
-
-
-def _shrunk(column: pa.ChunkedArray, values: pa.Array) -> pa.Array:
-    codes = pa.chunked_array([chunk.indices for chunk in column.chunks]).combine_chunks()
-    used = pc.unique(codes.drop_null())
-    places = np.zeros(len(values), np.int64)
-    places[used.to_numpy()] = np.arange(len(used))
-    made = pa.array(places[codes.fill_null(0).to_numpy()], mask=np.asarray(codes.is_null()))
-    return pa.DictionaryArray.from_arrays(made.cast(column.type.index_type), values.take(used))
 
 
 def read_cell(data: bytes, constants: Mapping[str, Any] | None = None) -> pa.Table:

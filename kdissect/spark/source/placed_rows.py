@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
+from kdissect.arrays.dictionaries import unified
 from kdissect.engine.resumption import Continued
 from kdissect.spark.placing import Places
 from kdissect.spark.stages.owners import owned
+from kdissect.tables.order import order
 
 
 class PlacedRows(Continued):
     """Rows of tables with the columns that written tables have behind their own."""
 
-    def resolve_rows(self, name: str, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
-        """Unresolved rows as they are written, brokers by the names that are known now."""
+    def place_rows(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows as they are written, brokers by the names that are known now."""
         builder = self.books.builder
-        table = builder.resolve(name, rows)
         (capture,) = self.books.captures
         places = Places.of([owned(builder.directory, settled=False)], builder.brokers, [capture.name], {})
-        (made,) = places.placed(name, table, self.tables[name]).combine_chunks().to_batches()
-        return made
+        yield from places.placed(name, order(name, unified(rows)), self.tables[name]).to_batches()

@@ -142,12 +142,22 @@ class Work:
     ) -> Iterator[tuple[str, pa.Table] | bytes]:
         """Rows of the next files, (name, path) in order, as tables with their names; at the end the state, as bytes."""
         from kdissect.spark.source.packet_rows import member
-        from kdissect.spark.source.placed_rows import PlacedRows
 
-        work = (PlacedRows if self.settings.dated else resumption.Continued)(capture, self.tables, self.settings, state)
+        work = self._begun(capture, state)
         for table, batch in work.rows_of(member(name, _current_path(path)) for name, path in files):
             yield table, pa.Table.from_batches([batch])
         yield work.state()
+
+    def end(self, capture: str, state: bytes) -> Iterator[tuple[str, pa.Table]]:
+        """The rows that are made when there are no more files."""
+        for table, batch in self._begun(capture, state).rest():
+            yield table, pa.Table.from_batches([batch])
+
+    def _begun(self, capture: str, state: bytes | None) -> resumption.Continued:
+        from kdissect.spark.source.placed_rows import PlacedRows
+
+        kind = PlacedRows if self.settings.dated else resumption.Continued
+        return kind(capture, self.tables, self.settings, state)
 
 
 def _current_path(path: str) -> str:
@@ -176,22 +186,26 @@ def _processor(work: Work) -> Any:
             """The set's next files to cells of rows."""
             import pandas
 
+            capture = str(key[0])
+
+            def as_cell(name: str, part: pa.Table) -> pandas.DataFrame:
+                values = {"capture": capture, "table": name, "rows": part.num_rows, "data": cell(part)}
+                return pandas.DataFrame({column: [value] for column, value in values.items()})
+
             found = [(str(r["file"]), str(r["path"]), int(r["first"])) for f in rows for r in f.to_dict("records")]
-            if any(not name for name, _, _ in found):  # the set is over
-                self._state.clear()
-            found = [row for row in found if row[0]]
-            if not found:
-                return
-            found.sort(key=lambda row: place(row[2], row[0]))
             known = self._state.get()
             before = None if known is None else bytes(known[0])
-            for made in work.do(str(key[0]), [(name, path) for name, path, _ in found], before):
+            if any(not name for name, _, _ in found):  # the set is over
+                for name, rest in [] if before is None else work.end(capture, before):
+                    yield as_cell(name, rest)
+                self._state.clear()
+                before = None
+            found = sorted((row for row in found if row[0]), key=lambda row: place(row[2], row[0]))
+            for made in work.do(capture, [(name, path) for name, path, _ in found], before) if found else ():
                 if isinstance(made, bytes):
                     self._state.update((made,))
-                    continue
-                name, part = made
-                values = {"capture": str(key[0]), "table": name, "rows": part.num_rows, "data": cell(part)}
-                yield pandas.DataFrame({column: [value] for column, value in values.items()})
+                else:
+                    yield as_cell(*made)
 
         def close(self) -> None:
             """Nothing is held."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
+from kdissect.analysis.carried_state import CarriedStages
 from kdissect.analysis.cluster_split import known_clusters, split_by_cluster
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
@@ -46,6 +47,7 @@ from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import NULL_TIME
 from kdissect.arrays.dictionaries import join_tables
+from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
@@ -190,7 +192,7 @@ def analyse(
             if tells:
                 yield from telling.take(tables)
         if ends is not None:
-            yield rows([Cell(STATE, broker, pickle.dumps(stage), NULL_TIME, -1)])
+            yield rows([Cell(STATE, broker, dumped(stage.carried(), CarriedStages), NULL_TIME, -1)])
     yield from telling.rest()
 
 
@@ -201,10 +203,11 @@ def holds_exchanges(plan: Plan) -> bool:
 
 def _begin_analysis(columns: Mapping[str, Sequence[str]], cells: Iterator[Cell]) -> tuple[Stages, Iterator[Cell]]:
     """The analysis of a broker as its rows find it, and these."""
-    first = next(cells)
-    if first.table == STATE:
-        return pickle.loads(first.data), cells
-    return Stages(columns, waiting=WAITING), chain([first], cells)
+    stage, first = Stages(columns, waiting=WAITING), next(cells)
+    if first.table != STATE:
+        return stage, chain([first], cells)
+    stage.go_on(loaded(first.data, CarriedStages))
+    return stage, cells
 
 
 def _analysed(
@@ -228,8 +231,7 @@ def _analysed(
             parts.setdefault(name, []).append(piece)
             count += piece.num_rows
     yield _fed(stage, builder, none, parts, NO_WATERMARK if end is None else end)
-    if end is None:
-        yield stage.finish()
+    yield stage.finish() if end is None else stage.release()
 
 
 def _fed(
