@@ -22,7 +22,7 @@ from kdissect.arrays.dictionaries import join_tables
 from kdissect.tables.declaration import TABLES
 
 if TYPE_CHECKING:
-    from kdissect.analysis.carried_state import CarriedStages
+    from kdissect.analysis.holds.carried_state import CarriedStages
     from kdissect.tables.fetch_rows import NamedFetches
 
 KEYS = ("session_key", "predecessor")
@@ -120,7 +120,7 @@ class Stages:
 
     def carried(self) -> CarriedStages:
         """See `Stage.carried`."""
-        from kdissect.analysis.carried_state import CarriedStages
+        from kdissect.analysis.holds.carried_state import CarriedStages
 
         return CarriedStages({cluster: stage.carried() for cluster, stage in self._stages.items()})
 

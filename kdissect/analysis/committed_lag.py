@@ -9,7 +9,6 @@ there.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +25,8 @@ MAX_KNOWN = 1 << 20
 Beyond them the oldest are forgotten, which leaves nulls."""
 
 
-class CarriedCommits(NamedTuple):
-    """What a `CommitTracker` knows between two calls."""
-
-    topics: Coder
-    captures: Coder
-    notes: Int64s
-    capture_of: Int64s
-    waiting: list[pa.Table]
+CarriedCommits = tuple[Coder, Coder, Int64s, Int64s, list[pa.Table]]
+"""What a `CommitTracker` knows between two calls, as `carried` gives it."""
 
 
 class CommitTracker:
@@ -47,7 +40,7 @@ class CommitTracker:
 
     def carried(self) -> CarriedCommits:
         """What another tracker goes on from."""
-        return CarriedCommits(self._topics, self._captures, self._notes, self._capture_of, self._waiting)
+        return self._topics, self._captures, self._notes, self._capture_of, self._waiting
 
     def go_on(self, before: CarriedCommits) -> None:
         """Begins where another tracker ended. To be called first."""

@@ -15,25 +15,24 @@ and topics of the rows are resolved already.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
-from kdissect.arrays.arrow import Coder, Int64s, begins, ints, joined, reals, whole, with_columns
+from kdissect.arrays.arrow import Coder, ints, joined, reals, whole, with_columns
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.from_numpy import arrow_array
-from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
 from kdissect.tables.declaration.model import ACKS_KEY, By
 
 if TYPE_CHECKING:
-    from kdissect.analysis.carried_state import CarriedStage
     from kdissect.analysis.committed_lag import CommitTracker
+    from kdissect.analysis.holds.carried_state import CarriedStage
+    from kdissect.analysis.holds.exchange_holds import HeldExchanges
     from kdissect.analysis.holds.fetch_holds import HoldTracker
     from kdissect.analysis.holds.replication import ReplicationTracker
     from kdissect.analysis.sessions.tracker import SessionTracker
@@ -43,8 +42,6 @@ Tables = Mapping[str, pa.Table]
 NO_WATERMARK = 2**63 - 1
 HIDDEN = frozenset({"fetches", "fetch_partitions", "produces", "produce_partitions"})
 """Tables whose rows may be `Codes`."""
-TOLD_ELSEWHERE = (ApiKey.FETCH, ApiKey.PRODUCE)
-"""Fetch and Produce: their holds are told in tables of their own."""
 MOST_WINDOWS = 1 << 16
 """Throttle windows kept for requests of later blocks, the last ones."""
 HELD_ROWS = 1 << 16
@@ -91,7 +88,7 @@ class Stage:
         self._holder: HoldTracker | None = None
         self._replicas: ReplicationTracker | None = None
         self._committer: CommitTracker | None = None
-        self._exchanges: deque[Held] = deque()
+        self._exchanges: deque[HeldExchanges] = deque()
         self._throttled: pa.Table | None = None
         self._uses: list[pa.Table] = []
         """Of share sessions."""
@@ -217,7 +214,7 @@ class Stage:
     def carried(self) -> CarriedStage:
         """What another stage for the same tables goes on from; this one is not to be used any more. No rows are to be
         `Codes`."""
-        from kdissect.analysis.carried_state import CarriedStage
+        from kdissect.analysis.holds.carried_state import CarriedStage
 
         return CarriedStage(
             {name: schema.empty_table() for name, schema in self._like.items()},
@@ -251,16 +248,17 @@ class Stage:
     def release(self) -> Tables:
         """The exchanges whose hold is told and that wait for others of their block: what is carried is less without
         them."""
-        from kdissect.analysis.holds.exchange_holds import hold_columns
 
-        settled = [part.table_with(hold_columns) for part in self._split_blocks()] if self._exchanges else []
+        settled = [part.with_holds() for part in self._split_blocks()] if self._exchanges else []
         return {"exchanges": join_tables(settled)} if settled else {}
 
-    def _split_blocks(self) -> list[Held]:
+    def _split_blocks(self) -> list[HeldExchanges]:
         """Takes the exchanges whose hold is told out of the blocks; those that wait are one block."""
+        from kdissect.analysis.holds.exchange_holds import HeldExchanges
+
         parts = [block.split() for block in self._exchanges]
         self._exchanges.clear()
-        self._exchanges.append(Held.join_blocks([rest for _, rest in parts]))
+        self._exchanges.append(HeldExchanges.join_blocks([rest for _, rest in parts]))
         return [settled for settled, _ in parts]
 
     def _new_tracker(self) -> SessionTracker:
@@ -403,6 +401,8 @@ class Stage:
         `apart`: no rows of `produces` were made of these, see `awaits_rows`."""
         from kdissect.analysis.exchange_keys import keys_of
         from kdissect.analysis.holds.exchange_holds import (
+            TOLD_ELSEWHERE,
+            HeldExchanges,
             exchange_holds,
             hold_columns,
             name_apart,
@@ -422,7 +422,7 @@ class Stage:
                     name_apart(new, waits_for[1], self._throttled, codes)
                     waits_for = waits_for[0], waits_for[1][:0]
                 new = new.drop_columns([ACKS_KEY])
-            queue.append(Held(new, keys_of(new), codes, waits, waits_for))
+            queue.append(HeldExchanges(new, keys_of(new), codes, waits, waits_for))
         for where, table in enumerate(held_tables):
             if table.num_rows:
                 keys, (holds, waits) = keys_of(table), told_holds(table)
@@ -434,108 +434,15 @@ class Stage:
                     block.look_up(where, keys, holds, waits)
         done = []
         while queue and (last or not queue[0].count_waiting):
-            done.append(queue.popleft().table_with(hold_columns))
+            done.append(queue.popleft().with_holds())
         if sum(len(block.codes) - block.count_waiting for block in queue) > HELD_ROWS:
-            done += [settled.table_with(hold_columns) for settled in self._split_blocks()]
+            done += [settled.with_holds() for settled in self._split_blocks()]
         if not done:
             return with_columns(new.slice(0, 0), hold_columns(np.zeros(0, np.int8), no_waits(np.zeros(0))))
         made = done[0]
         for more in done[1:]:
             made = _both(made, more)
         return made
-
-
-class Held:
-    """The exchanges of a block, until the holds of all its Fetches and Produces are known."""
-
-    def __init__(
-        self, table: pa.Table, keys: tuple[Int64s, Int64s], codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
-        waiting: tuple[Int64s, ...],
-    ) -> None:  # fmt: skip
-        self.table = table
-        self.keys = keys
-        self.codes = codes
-        self.waits = waits
-        """As `exchange_holds.Held` says."""
-        self.waiting = waiting
-        """Rows whose hold is not told yet, for each of TOLD_ELSEWHERE."""
-
-    @property
-    def count_waiting(self) -> int:
-        """How many rows wait."""
-        return sum(map(len, self.waiting))
-
-    @classmethod
-    def join_blocks(cls, blocks: Sequence[Held]) -> Held:
-        """Blocks of rows as one."""
-        table = blocks[0].table
-        for block in blocks[1:]:
-            table = _both(table, block.table)
-        codes = np.concatenate([block.codes for block in blocks])
-        waits = np.concatenate([block.waits for block in blocks], axis=1)
-        keys = np.concatenate([block.keys[0] for block in blocks]), np.concatenate([block.keys[1] for block in blocks])
-        first = begins(np.array([len(block.codes) for block in blocks]))[:-1].tolist()
-        waiting = tuple(
-            np.concatenate([block.waiting[where] + at for block, at in zip(blocks, first, strict=True)])
-            for where in range(len(TOLD_ELSEWHERE))
-        )
-        return cls(table, keys, codes, waits, waiting)
-
-    def settle(
-        self, where: int, keys: tuple[Int64s, Int64s], holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
-        at: int,
-    ) -> tuple[int, int]:  # fmt: skip
-        """Take over the holds of rows by these keys, which stand in the order of exchanges, from the `at`-th on.
-        Returns how many were found, and where the next block's begin."""
-        from kdissect.analysis.holds.hold_kernels import take_over
-
-        rows = self.waiting[where]
-        if not len(rows):
-            return 0, at
-        left = np.empty(len(rows), np.int64)
-        count, at = take_over(*self.keys, rows, *keys, holds, waits, self.codes, self.waits, left, at)
-        self._wait(where, left[:count])
-        return len(rows) - count, at
-
-    def look_up(
-        self, where: int, keys: tuple[Int64s, Int64s], holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]
-    ) -> None:
-        """Takes over holds as `settle` does, by keys in any order."""
-        from kdissect.analysis.exchange_keys import locate
-
-        rows = self.waiting[where]
-        at = locate((self.keys[0][rows], self.keys[1][rows]), keys)
-        told = at >= 0
-        self.codes[rows[told]], self.waits[:, rows[told]] = holds[at[told]], waits[:, at[told]]
-        self._wait(where, rows[~told])
-
-    def _wait(self, where: int, rows: Int64s) -> None:
-        self.waiting = (*self.waiting[:where], rows, *self.waiting[where + 1 :])
-
-    def table_with(
-        self, columns: Callable[[npt.NDArray[np.int8], npt.NDArray[np.float64]], dict[str, pa.Array]]
-    ) -> pa.Table:
-        """The rows with their hold."""
-        return with_columns(self.table, columns(self.codes, self.waits))
-
-    def split(self) -> tuple[Held, Held]:
-        """The rows that are settled, and those that wait."""
-        rest = np.zeros(len(self.codes), np.bool_)
-        for rows in self.waiting:
-            rest[rows] = True
-        place = np.cumsum(rest) - 1
-        none = np.zeros(0, np.int64)
-        parts = [
-            Held(
-                self.table.take(arrow_array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
-                self.waits.take(rows, axis=1), waiting,
-            )
-            for rows, waiting in (
-                (np.flatnonzero(~rest), (none, none)),
-                (np.flatnonzero(rest), tuple(place[rows] for rows in self.waiting)),
-            )
-        ]  # fmt: skip
-        return parts[0], parts[1]
 
 
 def _both(a: pa.Table | None, b: pa.Table) -> pa.Table:

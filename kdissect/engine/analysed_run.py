@@ -292,8 +292,8 @@ class AnalysedRun:
     ) -> dict[str, pa.Table]:
         """The rows, resolved, that are settled by further rows; none that comes later is earlier than `mark`
         (microseconds). `named_fetches`, `last`, `complete`: see `Stage.feed`."""
-        lot = self._lot({**new_rows}, messages, mark)._replace(complete=complete)
-        return worked(self.stage, self.clock, lot, named_fetches, last)
+        lot = self._lot({**new_rows}, messages, mark)
+        return worked(self.stage, self.clock, lot, named_fetches, last, complete)
 
     def rename_brokers(self, names: Mapping[str, str]) -> list[tuple[str, str]]:
         """The brokers (old name, new name) with another name than at the last call, unless another address still has
@@ -323,19 +323,19 @@ class Lot(NamedTuple):
     """The further messages that are wanted, by API key and side."""
     mark: int
     """Microseconds: the rows before it are complete."""
-    complete: int | None = None
-    """See `Stage.feed`."""
 
 
 def worked(
-    stage: Stages, clock: Timings, lot: Lot, named_fetches: Sequence[NamedFetches] = (), last: bool = False
-) -> dict[str, pa.Table]:
-    """The rows of a lot in order, and what is settled by them. `named_fetches`, `last`: see `Stage.feed`."""
+    stage: Stages, clock: Timings, lot: Lot, named_fetches: Sequence[NamedFetches] = (), last: bool = False,
+    complete: int | None = None,
+) -> dict[str, pa.Table]:  # fmt: skip
+    """The rows of a lot in order, and what is settled by them. `named_fetches`, `last`, `complete`: see
+    `Stage.feed`."""
     # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
     clock.at(timings.TABLES)
     tables = {name: order(name, lot.tables.pop(name)) for name in list(lot.tables)}
     clock.at(timings.ANALYSIS)
-    fed = stage.feed(tables, lot.messages, lot.mark, named_fetches, last, lot.complete)
+    fed = stage.feed(tables, lot.messages, lot.mark, named_fetches, last, complete)
     clock.at(timings.REST)
     return {**tables, **fed}
 

@@ -191,13 +191,12 @@ class Capture(CaptureTables):
         `left_out`.
         """
         from kdissect.engine.saving.parquet import save
-        from kdissect.engine.saving.spooled_evidence import MOST_SENT
+        from kdissect.engine.saving.spooled_evidence import with_evidence
 
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         if tables is None:
-            reading = self._settings.reading._replace(most_sent=MOST_SENT)
-            bounded = Capture(self._captures, replace(self._settings, reading=reading))
+            bounded = Capture(self._captures, with_evidence(self._settings))
             return save(*bounded._run(dict.fromkeys(MADE), {}), folder)
         from kdissect.tables.formats import write_parquet
 

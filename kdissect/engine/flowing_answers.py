@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.extracts.overview import Names
-from kdissect.engine.saving.spooled_evidence import MOST_SENT, SpooledEvidence, searched_batches
+from kdissect.engine.saving.spooled_evidence import SpooledEvidence, searched_batches, with_evidence
 from kdissect.engine.settings import Settings
 from kdissect.output import scratch
 from kdissect.report.session_rows import MOST_SESSIONS, READS, SessionRows
@@ -35,8 +34,7 @@ def find_findings(captures: Sequence[CaptureSet], settings: Settings) -> tuple[A
 def _find_findings(
     captures: Sequence[CaptureSet], settings: Settings, names: Names, spool: Spool
 ) -> tuple[AnalysedRun, pa.Table]:
-    settings = replace(settings, reading=settings.reading._replace(most_sent=MOST_SENT))
-    run = AnalysedRun(captures, {"findings": SCHEMAS["findings"].names}, settings)
+    run = AnalysedRun(captures, {"findings": SCHEMAS["findings"].names}, with_evidence(settings))
     evidence = SpooledEvidence(spool, settings.slow)
     for part in names.parts(run):
         evidence.add_rows(part)

@@ -16,20 +16,28 @@ a broker, a topic or a session has the name that is known when the row is settle
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect import __version__
-from kdissect.analysis.carried_state import CarriedStages
+from kdissect.analysis.holds.carried_state import CarriedStages
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.capture.window import Window
 from kdissect.engine.analysed_run import ROWS_A_TIME, AnalysedRun, Pieces
+from kdissect.engine.bounds.spool import Spool
+from kdissect.engine.passes.measures import connection_measures, file_measures
 from kdissect.engine.passes.watermark import watermark
+from kdissect.engine.saving.spooled_evidence import SpooledEvidence, with_evidence
 from kdissect.engine.settings import Settings
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
@@ -47,9 +55,9 @@ from kdissect.tables.versions import Offered
 STREAMED = tuple(
     name
     for name, one in TABLES.items()
-    if one.made in (By.BLOCK, By.RECORD_SETS, By.NOTED, By.SESSIONS) and not one.on_request
+    if one.made in (By.BLOCK, By.RECORD_SETS, By.NOTED, By.SESSIONS, By.FINDINGS) and not one.on_request
 )
-"""Tables whose rows are made as exchanges complete, and as fetch sessions end."""
+"""Tables whose rows are made as exchanges complete, as fetch sessions end, and when files have been read."""
 
 PATIENCE_NS = 10_000_000_000
 """Rows behind a request that waits for longer are not held back: it may never be answered. If it is, less is known of
@@ -92,7 +100,7 @@ class Continued:
         self.tables = {name: list(columns) for name, columns in tables.items()}
         before = _unpacked(state, self.tables) if state is not None else None
         self._names = [] if before is None else list(before.files)
-        self._analysed = AnalysedRun([CaptureSet(capture, [])], self.tables, settings)
+        self._analysed = AnalysedRun([CaptureSet(capture, [])], self.tables, with_evidence(settings))
         self._stage, self.books = self._analysed.stage, self._analysed.books
         self._stage.learn_clusters()
         self.books.ledger.connections.files[0] = self._names
@@ -103,6 +111,7 @@ class Continued:
         self._pieces = Pieces(self.books)
         self._latest = 0
         """Time of the last packet, ns."""
+        self._state: bytes | None = None
         if before is not None:
             self._dissector.go_on(before.dissector)
             self.books.ledger.go_on(before.ledger)
@@ -116,26 +125,64 @@ class Continued:
     def rows_of(self, files: Iterable[Member]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of these files with their table's name, in no order, named by what is known by then. To be called
         once."""
+        with ExitStack() as stack:
+            evidence = None
+            if "findings" in self.tables:
+                spool = stack.enter_context(Spool(Path(gettempdir())))
+                evidence = SpooledEvidence(spool, self.books.settings.slow)
+            for part in self._parts_of(files):
+                if evidence is not None:
+                    evidence.add_rows(part)
+                yield from self._batches(part)
+            table = self.books.ledger.connections
+            self.books.quality += connection_measures(self._capture, table, np.ones(len(table), np.bool_))
+            learned: dict[str, list[pa.Table]] = {}
+            for name, piece in self.books.pieces_at_the_end():
+                rows = self.books.builder.finished(name, [piece])
+                yield from self._batches({name: rows})
+                learned.setdefault(name, []).append(rows)
+            if evidence is not None:
+                yield from self._batches(self._search(evidence, learned))
+
+    def read_rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The rows that are made when the capture has ended, instead of `state`."""
+        for part in self._finish():
+            yield from self._batches(part)
+
+    def _parts_of(self, files: Iterable[Member]) -> Iterator[Mapping[str, pa.Table]]:
+        """The rows of files, resolved, as they are settled."""
         for member in files:
             self._names.append(member.name)
             for _ in self._blocks(member, len(self._names) - 1):
                 if self._pieces.count >= ROWS_A_TIME:
-                    yield from self._batches(self._settled())
-        yield from self._batches(self._settled())
-        yield from self._batches(self._stage.release())
-        if "problems" in self.tables:
-            yield from self._batches(self.books.builder.at_the_end(self.books.ledger.problems()))
+                    yield self._settled()
+        yield self._settled()
+        yield self._stage.release()
 
-    def rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows that are made when the capture has ended, instead of `state`."""
+    def _search(self, evidence: SpooledEvidence, learned: Mapping[str, Sequence[pa.Table]]) -> Mapping[str, pa.Table]:
+        """What is found in the rows of these files, and in what would be made if the capture ended here. `learned`:
+        tables that are made at the end, as they are by now."""
+        ended = Continued(self._capture, self.tables, self.books.settings, self.state())
+        for part in ended._finish():
+            evidence.add_rows(part)
+        for name, pieces in learned.items():
+            known = pa.concat_tables(pieces)
+            if name == "connections":
+                builder = ended.books.builder
+                known = _as_ended(known, builder.finished(name, builder.connection_pieces()))
+            evidence.add(name, known)
+        found = evidence.search()
+        return {"findings": found.findings, "problems": found.problems}
+
+    def _finish(self) -> Iterator[Mapping[str, pa.Table]]:
         harvests = self._dissector.finish()
         completion = Completion(
             self._dissector, self.books.decoder, self.books.ledger, CaptureSet(self._capture, [Member(self._capture)])
         )
         self._keep_rows(harvests, completion)
-        yield from self._batches(self._settled())
+        yield self._settled()
         if not self._stage.idle:
-            yield from self._batches(self._stage.finish())
+            yield self._stage.finish()
 
     def place_rows(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows as they are handed out: plain, in order."""
@@ -167,6 +214,7 @@ class Continued:
         dissector, scanner = self._dissector, self._scanner
         capture = CaptureSet(self._capture, [member])
         scanner.capture = capture
+        scanner.kinds = np.zeros_like(scanner.kinds)
         completion = Completion(dissector, self.books.decoder, self.books.ledger, capture)
         try:
             for block in capture.blocks(self._window):
@@ -186,6 +234,7 @@ class Continued:
         base = self.books.ledger.base
         self.books.capture_problems(0, capture)
         self.books.ledger.base = base
+        self.books.quality += file_measures(capture, scanner)
         capture.close()
 
     def _keep_rows(self, harvests: Iterator[Harvest], completion: Completion) -> None:
@@ -195,6 +244,11 @@ class Continued:
 
     def state(self) -> bytes:
         """The state needed to go on, some kilobytes and the unfinished part. Nothing else may be called after it."""
+        if self._state is None:
+            self._state = self._carried()
+        return self._state
+
+    def _carried(self) -> bytes:
         self._dissector.settle()
         rows = self._dissector.renumber()
         carried = _Carried(
@@ -207,9 +261,25 @@ class Continued:
             self.books.builder.brokers,
             self.books.builder.topics,
             self.books.builder.offered,
-            self._stage.carried(),
+            _without_share_sessions(self._stage.carried()),
         )
         return dumped(carried, _Carried)
+
+
+def _without_share_sessions(carried: CarriedStages) -> CarriedStages:
+    """The same without uses of share sessions, which are known at the end alone: findings see those of their files."""
+    return CarriedStages({cluster: stage._replace(uses=[]) for cluster, stage in carried.stages.items()})
+
+
+def _as_ended(connections: pa.Table, ended: pa.Table) -> pa.Table:
+    """Rows of `connections`, those that were open as they would be if the capture ended here: the rows `ended`, with
+    what only earlier messages told."""
+    names = connections["connection_id"].combine_chunks(), ended["connection_id"].combine_chunks()
+    before = connections.take(pc.index_in(names[1], names[0]))
+    still = pa.table(
+        [pc.coalesce(ended[name], before[name]) for name in connections.column_names], schema=connections.schema
+    )
+    return pa.concat_tables([connections.filter(pc.invert(pc.is_in(names[0], names[1]))), still])
 
 
 def _unpacked(state: bytes, tables: Mapping[str, list[str]]) -> _Carried:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,7 @@ def continued(
         if i + each < len(paths) or not rest:
             state = work.state()
             largest = max(largest, len(state))
-    for name, batch in work.rest() if rest else ():
+    for name, batch in work.read_rest() if rest else ():
         rows[name] += batch.to_pylist()
     return rows, largest
 
@@ -54,7 +54,7 @@ def told_late(row: dict[str, object], other: dict[str, object]) -> bool:
     return not rest and str(row.get("broker", "")).count(":") != 0
 
 
-MADE = tuple(name for name in STREAMED if name not in ("problems", "record_batches"))
+MADE = tuple(name for name in STREAMED if name not in ("problems", "record_batches", "findings"))
 NAMES = ("broker", "cluster", "topic", "topics", "session_key")
 
 
@@ -104,14 +104,45 @@ def test_sessions_stay_whole_where_a_second_address_of_their_broker_gets_its_nam
     assert rows[0] == rows[1]
 
 
+def headlines(rows: Sequence[Mapping[str, object]]) -> set[tuple[object, ...]]:
+    return {(row["severity"], row["headline"], row["count"]) for row in rows}
+
+
+def test_findings_of_a_file_are_those_of_a_capture(captures: Path) -> None:
+    """Of sessions that are open, requests that wait, and connections that were refused, too."""
+    path = captures / "k4_session_eviction.pcap"
+    found = continued([path], ["findings"], rest=False)[0]["findings"]
+    expected = kdissect.open(path).table("findings").to_pylist()
+    assert headlines(found) == headlines(expected)
+    assert "broker 2 went away" in {row["headline"] for row in found}
+
+
+def test_findings_come_with_the_files_that_they_are_in(captures: Path, tmp_path: Path) -> None:
+    paths = cut(captures / "k4_session_eviction.pcap", 3, tmp_path)
+    state, found = None, []
+    for path in paths:
+        work = Continued("cut.pcap", {"findings": columns("findings")}, Settings(), state)
+        found.append([row for _, batch in work.rows_of([Member(path.name, path)]) for row in batch.to_pylist()])
+        state = work.state()
+    refused = [sum(row["count"] for row in rows if "refused" in row["headline"]) for rows in found]
+    assert refused == [6, 0, 97]
+    (lost,) = [row for rows in found for row in rows if row["headline"].startswith("broker 1 did not know")]
+    assert lost in found[2]
+
+
 @pytest.mark.whole
 def test_every_table_comes(captures: Path, tmp_path: Path) -> None:
     paths = cut(captures / "base.pcap", 5, tmp_path)
     local = kdissect.open(paths)
     for table, rows in continued(paths, STREAMED, rest=False)[0].items():
         expected = local.table(table).num_rows
-        assert len(rows) <= expected, table
-        assert len(rows) > 0.8 * expected or table in ("problems", "fetch_sessions", "session_partitions"), table
+        assert len(rows) <= expected or table == "findings", table
+        assert len(rows) > 0.8 * expected or table in (
+            "problems",
+            "fetch_sessions",
+            "session_partitions",
+            "findings",
+        ), table
 
 
 def test_tables_of_one_run_are_those_of_runs_of_their_own(captures: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +13,21 @@ from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.holds import hold_kernels as hk
 from kdissect.analysis.holds.fetch_holds import turns
 from kdissect.analysis.holds.throttle_windows import window_ends
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, encoded, ints, one, reals, times, words
+from kdissect.arrays.arrow import (
+    MILLI,
+    NULL_TIME,
+    Int64s,
+    begins,
+    encoded,
+    ints,
+    one,
+    reals,
+    times,
+    with_columns,
+    words,
+)
 from kdissect.arrays.codes import Codes
-from kdissect.arrays.dictionaries import no_values
+from kdissect.arrays.dictionaries import join_tables, no_values
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import ACKS_KEY, MS, By
@@ -24,6 +36,8 @@ from kdissect.tables.makers import fills
 WAITS = ("replication_ms", "agreed_ms", "throttled_ms")
 """Parts of `broker_ms` that are told of exchanges, in the order of the rows of matrices of them."""
 REPLICATION, AGREED, THROTTLED = range(3)
+TOLD_ELSEWHERE = (ApiKey.FETCH, ApiKey.PRODUCE)
+"""Fetch and Produce: their holds are told in tables of their own."""
 CLOSING = -1
 """Epoch of a ShareFetch that ends its session."""
 
@@ -182,3 +196,88 @@ def _record_bytes(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int
 
 
 fills(By.EXCHANGE_HOLDS, lambda: {"exchanges": hold_columns(np.zeros(0, np.int8), np.zeros((len(WAITS), 0)))})
+
+
+class HeldExchanges:
+    """The exchanges of a block, until the holds of all its Fetches and Produces are known."""
+
+    def __init__(
+        self, table: pa.Table, keys: tuple[Int64s, Int64s], codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
+        waiting: tuple[Int64s, ...],
+    ) -> None:  # fmt: skip
+        self.table = table
+        self.keys = keys
+        self.codes = codes
+        self.waits = waits
+        """As `Held` says."""
+        self.waiting = waiting
+        """Rows whose hold is not told yet, for each of TOLD_ELSEWHERE."""
+
+    @property
+    def count_waiting(self) -> int:
+        """How many rows wait."""
+        return sum(map(len, self.waiting))
+
+    @classmethod
+    def join_blocks(cls, blocks: Sequence[HeldExchanges]) -> HeldExchanges:
+        """Blocks of rows as one."""
+        table = join_tables([block.table for block in blocks])
+        codes = np.concatenate([block.codes for block in blocks])
+        waits = np.concatenate([block.waits for block in blocks], axis=1)
+        keys = np.concatenate([block.keys[0] for block in blocks]), np.concatenate([block.keys[1] for block in blocks])
+        first = begins(np.array([len(block.codes) for block in blocks]))[:-1].tolist()
+        waiting = tuple(
+            np.concatenate([block.waiting[where] + at for block, at in zip(blocks, first, strict=True)])
+            for where in range(len(TOLD_ELSEWHERE))
+        )
+        return cls(table, keys, codes, waits, waiting)
+
+    def settle(
+        self, where: int, keys: tuple[Int64s, Int64s], holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
+        at: int,
+    ) -> tuple[int, int]:  # fmt: skip
+        """Take over the holds of rows by these keys, which stand in the order of exchanges, from the `at`-th on.
+        Returns how many were found, and where the next block's begin."""
+        rows = self.waiting[where]
+        if not len(rows):
+            return 0, at
+        left = np.empty(len(rows), np.int64)
+        count, at = hk.take_over(*self.keys, rows, *keys, holds, waits, self.codes, self.waits, left, at)
+        self._wait(where, left[:count])
+        return len(rows) - count, at
+
+    def look_up(
+        self, where: int, keys: tuple[Int64s, Int64s], holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]
+    ) -> None:
+        """Takes over holds as `settle` does, by keys in any order."""
+        rows = self.waiting[where]
+        at = locate((self.keys[0][rows], self.keys[1][rows]), keys)
+        told = at >= 0
+        self.codes[rows[told]], self.waits[:, rows[told]] = holds[at[told]], waits[:, at[told]]
+        self._wait(where, rows[~told])
+
+    def _wait(self, where: int, rows: Int64s) -> None:
+        self.waiting = (*self.waiting[:where], rows, *self.waiting[where + 1 :])
+
+    def with_holds(self) -> pa.Table:
+        """The rows with their hold."""
+        return with_columns(self.table, hold_columns(self.codes, self.waits))
+
+    def split(self) -> tuple[HeldExchanges, HeldExchanges]:
+        """The rows that are settled, and those that wait."""
+        rest = np.zeros(len(self.codes), np.bool_)
+        for rows in self.waiting:
+            rest[rows] = True
+        place = np.cumsum(rest) - 1
+        none = np.zeros(0, np.int64)
+        parts = [
+            HeldExchanges(
+                self.table.take(arrow_array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
+                self.waits.take(rows, axis=1), waiting,
+            )
+            for rows, waiting in (
+                (np.flatnonzero(~rest), (none, none)),
+                (np.flatnonzero(rest), tuple(place[rows] for rows in self.waiting)),
+            )
+        ]  # fmt: skip
+        return parts[0], parts[1]

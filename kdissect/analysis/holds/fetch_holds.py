@@ -29,8 +29,6 @@ is 0 where there was nothing to wait for. `broker_ms` is net of the network thro
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -93,15 +91,8 @@ class _Part:
         self.offsets = offsets
 
 
-class CarriedHolds(NamedTuple):
-    """What a `HoldTracker` knows between two calls."""
-
-    known: Int64s
-    windows: Int64s
-    counts: Int64s
-    waiting: _Part | None
-    begun: Int64s
-    passed: int
+CarriedHolds = tuple[Int64s, Int64s, Int64s, _Part | None, Int64s, int]
+"""What a `HoldTracker` knows between two calls, as `carried` gives it."""
 
 
 class HoldTracker:
@@ -151,7 +142,7 @@ class HoldTracker:
 
     def carried(self) -> CarriedHolds:
         """What another tracker, with the same names, goes on from."""
-        return CarriedHolds(self.known, self.windows, self.counts, self._waiting, self._begun, self._passed)
+        return self.known, self.windows, self.counts, self._waiting, self._begun, self._passed
 
     def go_on(self, before: CarriedHolds) -> None:
         """Begins where another tracker ended. To be called first."""

@@ -22,7 +22,6 @@ for the watermark, and fetches of followers since the earliest of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -111,16 +110,8 @@ class _Events:
         return np.concatenate([[0], np.flatnonzero(new) + 1, [n]]).astype(np.int64)
 
 
-class CarriedReplication(NamedTuple):
-    """What a `ReplicationTracker` knows between two calls."""
-
-    brokers: Coder
-    topics: Coder
-    asked: _Events
-    given: _Events
-    appended: Int64s
-    waiting: tuple[pa.Table, pa.Table] | None
-    since: int
+CarriedReplication = tuple[Coder, Coder, _Events, _Events, Int64s, tuple[pa.Table, pa.Table] | None, int]
+"""What a `ReplicationTracker` knows between two calls, as `carried` gives it."""
 
 
 class ReplicationTracker:
@@ -170,9 +161,7 @@ class ReplicationTracker:
 
     def carried(self) -> CarriedReplication:
         """What another tracker goes on from."""
-        return CarriedReplication(
-            self.brokers, self.topics, self._asked, self._given, self._appended, self._waiting, self._since
-        )
+        return self.brokers, self.topics, self._asked, self._given, self._appended, self._waiting, self._since
 
     def go_on(self, before: CarriedReplication) -> None:
         """Begins where another tracker ended. To be called first."""

@@ -48,7 +48,9 @@ NOISE = ("WARNING: Using incubator modules", "Setting default log level to", "To
 """Beginnings of lines that Spark's JVM writes whatever the logging is set to."""
 PARTITIONS = "spark.sql.shuffle.partitions"
 """Spark's setting of how many parts a streaming query's state has: 200 files a run where it is not set."""
-BESIDE_APPEND = frozenset({"captures", "output", "master", "tables", "form", "append", "quiet", "logged", "conf"})
+BESIDE_APPEND = frozenset(
+    {"captures", "output", "master", "tables", "form", "append", "quiet", "forget", "logged", "conf"}
+)
 """Parameters of the command that go with --append."""
 UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Environment variable that `spark-submit` sets for the programs that it starts."""
@@ -84,13 +86,20 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
     "--append",
     is_flag=True,
     help="Append rows of files that came into the directory CAPTURE since the last such run, and change nothing else. "
-    "Without the tables and columns that need all captures at once.",
+    "Without tables that need all captures at once.",
 )
 @click.option(
     "--quiet",
     type=click.FloatRange(0),
     metavar="SECONDS",
     help="With --append: a file is complete, too, once it was not written to for so long.",
+)
+@click.option(
+    "--forget",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="With --append: a rotated set without a new file for so long is over, and what waited for its next file is "
+    "written. A week when not given.",
 )
 @click.option("--strict", is_flag=True, help="Stop at a file that cannot be read to its end.")
 @click.option("--log", "logged", is_flag=True, help="Say a line for each capture set: what was read, and what was not.")
@@ -108,6 +117,7 @@ def spark(
     keep: bool | None,
     append: bool,
     quiet: float | None,
+    forget: float | None,
     strict: bool,
     logged: bool,
     conf: tuple[str, ...],
@@ -139,10 +149,10 @@ def spark(
     if append:
         _check_append(captures)
         _needs()
-        _append(captures[0], output, tables, form, quiet, master, confs)
+        _append(captures[0], output, tables, form, quiet, forget, master, confs)
         return
-    if quiet is not None:
-        raise UsageError("--quiet goes with --append")
+    for option in [name for name, value in {"--quiet": quiet, "--forget": forget}.items() if value is not None]:
+        raise UsageError(f"{option} goes with --append")
     columns = partitioned(tables, [] if partition_by in (None, ["none"]) else partition_by)
     _needs()
     named = partial(prepare, list(captures), tables, transport=transport, strict=strict, **settings)
@@ -201,6 +211,7 @@ def _append(
     tables: list[str] | None,
     form: str,
     quiet: float | None,
+    forget: float | None,
     master: str | None,
     confs: list[tuple[str, str]],
 ) -> None:
@@ -208,7 +219,7 @@ def _append(
     from kdissect.engine.resumption import STREAMED, columns
     from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.source.file_stream import Watched
-    from kdissect.spark.source.streaming import followed_folder
+    from kdissect.spark.source.streaming import FORGET, followed_folder
     from kdissect.spark.workers import runs_on_this_machine
     from kdissect.spark.writing.destination import check_format, shared, target
     from kdissect.spark.writing.lease import leased
@@ -242,7 +253,8 @@ def _append(
         if runs_on_this_machine(session) and not session.sparkContext.getConf().contains(PARTITIONS):
             session.conf.set(PARTITIONS, session.sparkContext.defaultParallelism)
         with contextlib.nullcontext() if here else leased(files, output):
-            query = follow(session, directory, output, named, form=form, quiet=quiet, on_batch=add_counts)
+            until = FORGET if forget is None else forget
+            query = follow(session, directory, output, named, form=form, quiet=quiet, forget=until, on_batch=add_counts)
             query.trigger(availableNow=True).start().awaitTermination()
         unfinished = Watched(directory, quiet).count_unfinished()
     _print_rows(rows)

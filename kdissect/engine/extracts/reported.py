@@ -15,7 +15,7 @@ from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.extracts.overview import Names
 from kdissect.engine.extracts.showing import show_several
-from kdissect.engine.saving.spooled_evidence import MOST_SENT, SpooledEvidence
+from kdissect.engine.saving.spooled_evidence import SpooledEvidence, with_evidence
 from kdissect.engine.settings import FEW_PACKETS, Settings
 from kdissect.output import scratch
 from kdissect.report import READ, Gathering
@@ -42,8 +42,7 @@ def _gathered(
     read = {name: list(columns) for name, columns in READ.items()}
     for name, columns in BUDGET.tables.items():
         read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
-    reading = settings.reading._replace(most_sent=MOST_SENT)
-    settings = replace(settings, reading=reading, block_packets=FEW_PACKETS)
+    settings = replace(with_evidence(settings), block_packets=FEW_PACKETS)
     run = AnalysedRun(captures, read, settings)
     evidence, spare = SpooledEvidence(spool, settings.slow), Spare(0.2)
     for part in names.parts(run):

@@ -18,6 +18,16 @@ def measures(
     number: int, capture: Packets, scanner: Segments, ledger: Ledger, selected: Selected | None = None
 ) -> Iterator[Quality]:
     """Facts about each file of a capture, then about its connections, those selected."""
+    yield from file_measures(capture, scanner)
+    table = ledger.connections
+    mine = table.capture == number
+    if selected is not None:
+        mine &= selected.connections(table)
+    yield from connection_measures(capture.name, table, mine)
+
+
+def file_measures(capture: Packets, scanner: Segments) -> Iterator[Quality]:
+    """Facts about each file of a capture."""
     name = capture.name
     for index, report in enumerate(capture.reports):
         file = report.name
@@ -41,11 +51,6 @@ def measures(
         )
         for kind, count in zip(KINDS, scanner.kinds[index].tolist(), strict=True):
             yield Quality(name, file, f"{kind}_packets", float(count))
-    table = ledger.connections
-    mine = table.capture == number
-    if selected is not None:
-        mine &= selected.connections(table)
-    yield from connection_measures(name, table, mine)
 
 
 def connection_measures(name: str, table: Connections, mine: npt.NDArray[np.bool_]) -> Iterator[Quality]:

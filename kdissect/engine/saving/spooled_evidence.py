@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from kdissect.arrays.dictionaries import unified
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.bounds.spool import Place, Spool
 from kdissect.engine.saving.evidence_rows import READ, join_in_order, read_columns
+from kdissect.engine.settings import Settings
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.order import order
 
@@ -145,6 +147,11 @@ class SpooledEvidence:
         if count > MOST_ROWS:
             self._failed.append(leave_out(count))
         return {name: join_in_order(name, parts.pop(name), topics) for name in list(parts)}
+
+
+def with_evidence(settings: Settings) -> Settings:
+    """The settings of a run whose rows come here: of the batches that producers sent it keeps MOST_SENT."""
+    return replace(settings, reading=settings.reading._replace(most_sent=MOST_SENT))
 
 
 def searched_batches() -> str:

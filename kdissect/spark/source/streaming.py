@@ -143,17 +143,17 @@ class Work:
         """Rows of the next files, (name, path) in order, as tables with their names; at the end the state, as bytes."""
         from kdissect.spark.source.packet_rows import member
 
-        work = self._begun(capture, state)
+        work = self._begin(capture, state)
         for table, batch in work.rows_of(member(name, _current_path(path)) for name, path in files):
             yield table, pa.Table.from_batches([batch])
         yield work.state()
 
     def end(self, capture: str, state: bytes) -> Iterator[tuple[str, pa.Table]]:
         """The rows that are made when there are no more files."""
-        for table, batch in self._begun(capture, state).rest():
+        for table, batch in self._begin(capture, state).read_rest():
             yield table, pa.Table.from_batches([batch])
 
-    def _begun(self, capture: str, state: bytes | None) -> resumption.Continued:
+    def _begin(self, capture: str, state: bytes | None) -> resumption.Continued:
         from kdissect.spark.source.placed_rows import PlacedRows
 
         kind = PlacedRows if self.settings.dated else resumption.Continued

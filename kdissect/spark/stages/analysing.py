@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
-from kdissect.analysis.carried_state import CarriedStages
 from kdissect.analysis.cluster_split import known_clusters, split_by_cluster
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
@@ -42,6 +41,7 @@ from kdissect.analysis.findings import (
 from kdissect.analysis.findings.evidence import get
 from kdissect.analysis.findings.next_captures import COLUMNS
 from kdissect.analysis.findings.spans import MOST_ROWS, SecondCounts, deal_rows, leave_out, rows_in_span
+from kdissect.analysis.holds.carried_state import CarriedStages
 from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic

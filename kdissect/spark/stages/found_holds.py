@@ -13,8 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.analysis.holds.exchange_holds import THROTTLED, WAITS, hold_columns, no_waits, told_holds
-from kdissect.analysis.stage import TOLD_ELSEWHERE
+from kdissect.analysis.holds.exchange_holds import THROTTLED, TOLD_ELSEWHERE, WAITS, hold_columns, no_waits, told_holds
 from kdissect.arrays.arrow import Int64s, ints, numbers, one, reals, with_columns
 from kdissect.arrays.growing import runs
 from kdissect.arrays.mixing import mixed

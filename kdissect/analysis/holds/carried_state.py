@@ -7,10 +7,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from kdissect.analysis.committed_lag import CarriedCommits
+from kdissect.analysis.holds.exchange_holds import HeldExchanges
 from kdissect.analysis.holds.fetch_holds import CarriedHolds
 from kdissect.analysis.holds.replication import CarriedReplication
 from kdissect.analysis.sessions.tracker import CarriedSessions
-from kdissect.analysis.stage import Held
 
 
 class CarriedStage(NamedTuple):
@@ -22,7 +22,7 @@ class CarriedStage(NamedTuple):
     holds: CarriedHolds | None
     replication: CarriedReplication | None
     commits: CarriedCommits | None
-    exchanges: list[Held]
+    exchanges: list[HeldExchanges]
     throttled: pa.Table | None
     uses: list[pa.Table]
 
