@@ -45,7 +45,7 @@ class Stages:
         """What was asked for, and what is read for it: the same for every cluster."""
         self._stages: dict[str | None, Stage] = {}
         self._ended = False
-        self._learns = False
+        self._prompt = False
         self._vocabulary: Coder | None = None
 
     def _new_stage(self) -> Stage:
@@ -76,11 +76,11 @@ class Stages:
         """Rows held back for the watermark."""
         return sum(stage.waiting for stage in self._stages.values())
 
-    def learn_clusters(self) -> None:
-        """Declares that rows are given once, perhaps before their cluster is known, as in a live view. The first
-        cluster that becomes known takes over the state of rows without one, and gets those that still come, until
-        there is another one."""
-        self._learns = True
+    def be_prompt(self) -> None:
+        """Declares that each row is wanted as soon as it is settled, as in a live view, perhaps before its cluster is
+        known. The first cluster that becomes known takes over the state of rows without one, and gets those that still
+        come, until there is another one."""
+        self._prompt = self.any.prompt = True
 
     def findings_end(self) -> None:
         """See `Stage.findings_end`."""
@@ -141,7 +141,7 @@ class Stages:
         messages = messages or {}
         arrow = {name: table for name, table in tables.items() if not isinstance(table, Codes)}
         parts = dict(split_by_cluster(arrow))
-        if self._learns and (cluster := self._only_cluster(parts)) is not None:
+        if self._prompt and (cluster := self._only_cluster(parts)) is not None:
             self._take_over(cluster)
             parts = {cluster: arrow}
         if self._stages and not any(table.num_rows for table in arrow.values()):
@@ -239,6 +239,7 @@ class Stages:
     def _stage(self, cluster: str | None) -> Stage:
         if cluster not in self._stages:
             stage = self._new_stage()
+            stage.prompt = self._prompt
             if self._ended:
                 stage.findings_end()
             if self._vocabulary is not None:

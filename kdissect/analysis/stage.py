@@ -83,6 +83,8 @@ class Stage:
         self.holds = self.holds_exchanges or By.FETCH_HOLDS in wanted
         self.replicates = self.holds_exchanges or By.PRODUCE_HOLDS in wanted
         self.follows = self.holds or By.SESSIONS in wanted
+        self.prompt = False
+        """Whether each row is wanted as soon as it is settled: else some come a little later, which costs less."""
         self._like: dict[str, pa.Schema] = {}
         self._tracker: SessionTracker | None = None
         self._holder: HoldTracker | None = None
@@ -264,7 +266,7 @@ class Stage:
     def _new_tracker(self) -> SessionTracker:
         from kdissect.analysis.sessions.tracker import SessionTracker
 
-        return SessionTracker(stays="session_partitions" in self.asked, waiting=self._most)
+        return SessionTracker(stays="session_partitions" in self.asked, waiting=self._most, prompt=self.prompt)
 
     def _new_holder(self) -> HoldTracker:
         from kdissect.analysis.holds.fetch_holds import HoldTracker

@@ -102,7 +102,7 @@ class Continued:
         self._names = [] if before is None else list(before.files)
         self._analysed = AnalysedRun([CaptureSet(capture, [])], self.tables, with_evidence(settings))
         self._stage, self.books = self._analysed.stage, self._analysed.books
-        self._stage.learn_clusters()
+        self._stage.be_prompt()
         self.books.ledger.connections.files[0] = self._names
         self._capture = capture
         self._window = Window()

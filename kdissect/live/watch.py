@@ -105,7 +105,7 @@ class Watch:
         for name, columns in (read or {}).items():
             tables[name] = list(dict.fromkeys([*tables.get(name, ()), *columns]))
         self._analysed = AnalysedRun([source.capture], tables, Settings())
-        self._analysed.stage.learn_clusters()
+        self._analysed.stage.be_prompt()
         self._books = self._analysed.books
         self._window = Window(slot_bytes=SLOT_BYTES)
         (self._view,) = self._window.views(1)

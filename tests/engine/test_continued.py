@@ -77,6 +77,22 @@ def test_every_row_is_that_of_one_run(captures: Path, tmp_path: Path, name: str,
             assert all(row == other or told_late(row, other) for row, other in pairs), table
 
 
+def test_how_files_come_says_nothing_of_which_rows_wait(captures: Path, tmp_path: Path) -> None:
+    """A run that is broken off and made again reads more files than it would have."""
+    paths = cut(captures / "k4_session_eviction.pcap", 12, tmp_path)[:9]
+    named = [sorted(name for name in columns(table) if name not in NAMES) for table in MADE]
+    some = []
+    for each in (1, 9):
+        rows = continued(paths, MADE, each, rest=False)[0]
+        some.append(
+            [
+                sorted(repr([row[name] for name in kept]) for row in rows[table])
+                for table, kept in zip(MADE, named, strict=True)
+            ]
+        )
+    assert some[0] == some[1]
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("name", ["era_2_4_1.pcap", "era_3_9_1_kraft.pcap", "k4_follower_sessions.pcap"])
 def test_what_nobody_waits_for_makes_less_known_and_nothing_else(captures: Path, tmp_path: Path, name: str) -> None:

@@ -127,8 +127,8 @@ class Waiting:
             in_one_piece([self.kept.fetches, self.rows]), in_one_piece([self.kept.partitions, self.partitions])
         )
 
-    def split(self) -> tuple[Waiting, Waiting | None]:
-        """The rows that are settled, up to the first that is not, and the others.
+    def split(self, prompt: bool = False) -> tuple[Waiting, Waiting | None]:
+        """The rows that are settled, up to the first that is not, and the others. `prompt`: all that are settled.
 
         A slice costs nothing, while picking rows copies all their columns. So rows are picked only when most waiting
         rows are settled behind one that is not, or partitions are out of order.
@@ -138,7 +138,7 @@ class Waiting:
             return self, None
         first = int(np.argmin(done))
         shuffled = self.shown is not None and self.shown.order is not None
-        if shuffled or int(done.sum()) - first > len(done) // 2:
+        if prompt or shuffled or int(done.sum()) - first > len(done) // 2:
             settled, rest = self._part(done), self._part(~done)
         else:
             settled, rest = self._slice(0, first), self._slice(first, len(done))

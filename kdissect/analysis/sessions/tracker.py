@@ -69,13 +69,15 @@ class SessionTracker:
 
     `sharded`: whether a broker's session cache has shards (Kafka 3.8 and later) by broker, where that is known, as
     `sharded_brokers` tells it from `api_versions`. `stays`: whether rows of `session_partitions` are wanted.
-    `waiting`: see MAX_WAITING.
+    `waiting`: see MAX_WAITING. `prompt`: each row comes back as soon as it is settled, not with those before it.
     """
 
     def __init__(
-        self, sharded: Mapping[str, bool] | None = None, stays: bool = True, waiting: int = r.MAX_WAITING
-    ) -> None:
+        self, sharded: Mapping[str, bool] | None = None, stays: bool = True, waiting: int = r.MAX_WAITING,
+        prompt: bool = False,
+    ) -> None:  # fmt: skip
         self._most_waiting = waiting
+        self._prompt = prompt
         self.state = c.State()
         self.names = Names()
         self._reading = Reading(self.names)
@@ -189,7 +191,7 @@ class SessionTracker:
         events = waiting.due(watermark)
         for part in _parts(events, waiting.firsts):
             self._run(part, waiting)
-        done, self._waiting = waiting.split()
+        done, self._waiting = waiting.split(self._prompt)
         sessions, stays = self._ended.tables()
         return Tracked(
             *self._filled_in(done),
