@@ -244,9 +244,8 @@ class TestOnSpark:
         for piece in pieces[3:]:
             shutil.copy(piece, folder)
         with monkeypatch.context() as patched:
-            patched.setitem(
-                streamed_tables._SAVED, "parquet", _failing_at("fetch_partitions", streamed_tables._parquet)
-            )
+            failing = _failing_at("fetch_partitions", streamed_tables._put_in_place)
+            patched.setattr(streamed_tables, "_put_in_place", failing)
             with pytest.raises(Exception, match="a disk that is full"):
                 run()
         (left,) = kdissect.spark.lag(run(), folder)
@@ -264,11 +263,11 @@ class TestOnSpark:
             assert sorted(map(repr, found)) == sorted(map(repr, plain)), name
 
 
-def _failing_at(table: str, save: Any) -> Any:
-    def failing(session: Any, frame: Any, output: str, name: str, query: str, number: int) -> None:
-        if name == table:
+def _failing_at(table: str, put: Any) -> Any:
+    def failing(place: Path, *rest: Any) -> None:
+        if place.parent.name == table:
             raise OSError("a disk that is full")
-        save(session, frame, output, name, query, number)
+        put(place, *rest)
 
     return failing
 

@@ -21,4 +21,4 @@ class PlacedRows(Continued):
         builder = self.books.builder
         (capture,) = self.books.captures
         places = Places.of([owned(builder.directory, settled=False)], builder.brokers, [capture.name], {})
-        yield from places.placed(name, order(name, unified(rows)), self.tables[name]).to_batches()
+        yield from places.placed(name, order(name, unified(rows)), self.tables[name], coded=True).to_batches()

@@ -107,13 +107,7 @@ class PlacedTables(Mapping[str, "DataFrame"]):
     @property
     def schemas(self) -> dict[str, pa.Schema]:
         """The schemas of tables as they are written; Spark finds the comments of their columns in their files."""
-        found = {}
-        for name, columns in self._made.plan.tables.items():
-            schema = schema_of(name, columns)
-            found[name] = schema.with_metadata(
-                {**(SCHEMAS[name].metadata or {}), SPARKS: spark_schema(schema).json().encode()}
-            )
-        return found
+        return {name: written_schema(name, columns) for name, columns in self._made.plan.tables.items()}
 
     def _joins(self, name: str) -> bool:
         """Whether rows get what they lack from those of another table."""
@@ -136,6 +130,12 @@ class PlacedTables(Mapping[str, "DataFrame"]):
             }
             self._known = Places.of(owned, made.names.brokers, sources, begins)
         return self._known
+
+
+def written_schema(name: str, columns: Sequence[str]) -> pa.Schema:
+    """The schema of a table as it is written, where Spark finds the comments of columns, too."""
+    schema = schema_of(name, columns)
+    return schema.with_metadata({**(SCHEMAS[name].metadata or {}), SPARKS: spark_schema(schema).json().encode()})
 
 
 def _plain(

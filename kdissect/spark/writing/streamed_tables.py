@@ -13,17 +13,26 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from kdissect.engine.resumption import STREAMED, columns
 from kdissect.problems import UsageError
+from kdissect.spark.cells.table_cells import read_cell
 from kdissect.spark.file_system import HadoopFiles
+from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.streaming import FORGET, MOST, cells_of, rows_of
 from kdissect.spark.writing.destination import target
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
-from kdissect.spark.writing.task_files import FILE_BYTES
+from kdissect.spark.writing.placed_tables import written_schema
+from kdissect.spark.writing.task_files import FILE_BYTES, TableFiles
+from kdissect.tables.formats import ParquetFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,6 +45,8 @@ CHECKPOINT, ASIDE = "_checkpoint", "_batches"
 QUERY = "sql.streaming.queryId"
 """Spark's name for the id of the query that a batch belongs to; it stays through restarts."""
 BATCH = "kdissect-batch"
+MADE = pa.schema([("capture", pa.string()), ("table", pa.string()), ("rows", pa.int64()), ("file", pa.string())])
+"""What tasks tell of a batch: how many rows of a table a capture set has, and the files that they wrote."""
 log = logging.getLogger("kdissect.spark")
 Rows = Mapping[str, Mapping[str, int]]
 """Capture set -> table -> number of rows."""
@@ -81,10 +92,82 @@ def follow(
 
 def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], output: str, form: str) -> Rows:
     """Write one batch of cells, unless it was written before. How many rows it has."""
+    query = str(cells.sparkSession.sparkContext.getLocalProperty(QUERY))
+    folder = HadoopFiles(cells.sparkSession).local(output) if form == "parquet" else None
+    if folder is None:
+        told = _write_frames(cells, number, tables, output, form, query)
+    else:
+        told = _write_files(cells, f"{query}-{number:09}", tables, folder)
+    for capture, counts in sorted(told.items()):
+        rows = ", ".join(f"{counts[name]} {name}" for name in tables if counts.get(name))
+        log.info("%s: batch %d: %s", capture, number, rows)
+    return told
+
+
+def _write_files(cells: DataFrame, batch: str, tables: Mapping[str, Sequence[str]], folder: Path) -> Rows:
+    """Parquet below a folder that tasks and the driver share: each task writes the rows that it has. So one job makes
+    all tables, and no row goes through the JVM."""
+    aside = folder / ASIDE / batch
+    if aside.exists():
+        shutil.rmtree(aside)
+    aside.mkdir(parents=True)
+    schemas = {name: written_schema(name, columns) for name, columns in tables.items()}
+    write = partial(_write_cells, folder=str(aside), schemas=schemas)
+    made = cells.select("capture", "table", "data").mapInArrow(write, spark_schema(MADE)).collect()
+    told: dict[str, dict[str, int]] = {}
+    files: dict[str, list[str]] = {name: [] for name in tables}
+    for row in made:
+        if row["file"] is not None:
+            files[row["table"]].append(row["file"])
+        else:
+            of_set = told.setdefault(row["capture"], {})
+            of_set[row["table"]] = of_set.get(row["table"], 0) + row["rows"]
+    for name, names in files.items():
+        _put_in_place(folder / name / f"batch={batch}", aside, names, schemas[name])
+    shutil.rmtree(folder / ASIDE)
+    return told
+
+
+def _write_cells(
+    batches: Iterable[pa.RecordBatch], folder: str, schemas: Mapping[str, pa.Schema]
+) -> Iterator[pa.RecordBatch]:
+    """Cells to files of their tables; rows of MADE."""
+    counts: Counter[tuple[str, str]] = Counter()
+    with TableFiles(Path(folder), schemas, {}) as files:
+        for batch in batches:
+            for capture, name, data in zip(
+                *(batch.column(column) for column in ("capture", "table", "data")), strict=True
+            ):
+                table = read_cell(data.as_py())
+                counts[capture.as_py(), name.as_py()] += table.num_rows
+                files.add(name.as_py(), table)
+    rows = [{"capture": capture, "table": name, "rows": count} for (capture, name), count in counts.items()]
+    rows += [{"table": one["table"], "file": one["file"]} for one in files.told().to_pylist()]
+    yield pa.RecordBatch.from_pylist(rows, MADE)
+
+
+def _put_in_place(place: Path, aside: Path, names: Sequence[str], schema: pa.Schema) -> None:
+    """A batch's files of a table, one at least, appear together, unless they are there."""
+    if place.exists():
+        return
+    whole = aside / place.parent.name
+    whole.mkdir()
+    for name in names:
+        (aside / name).rename(whole / name)
+    if not names:
+        with ParquetFile(whole / "none.parquet", schema):
+            pass
+    place.parent.mkdir(exist_ok=True)
+    whole.rename(place)
+
+
+def _write_frames(
+    cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], output: str, form: str, query: str
+) -> Rows:
+    """Each table as Spark writes its format."""
     from pyspark import StorageLevel
 
     session = cells.sparkSession
-    query = str(session.sparkContext.getLocalProperty(QUERY))
     kept = cells.persist(StorageLevel.DISK_ONLY)
     try:
         sized = kept.selectExpr("capture", "table", "rows", "length(data) as bytes")
@@ -98,9 +181,6 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     told: dict[str, dict[str, int]] = {}
     for row in found:
         told.setdefault(row["capture"], {})[row["table"]] = int(row["sum(rows)"])
-    for capture, counts in sorted(told.items()):
-        rows = ", ".join(f"{counts[name]} {name}" for name in tables if counts.get(name))
-        log.info("%s: batch %d: %s", capture, number, rows)
     return told
 
 
