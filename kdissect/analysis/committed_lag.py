@@ -64,6 +64,8 @@ class CommitTracker:
         self._waiting = [commits.filter(pa.array(~settled))] if not settled.all() else []
         done = self._filled(commits.filter(pa.array(settled)))
         self._forget(min([watermark, *at[~settled].tolist()]))
+        waiting = [keys_of(rest)[0] for rest in self._waiting]
+        self._capture_of = self._capture_of[np.isin(self._capture_of[:, 0], waiting)]  # the others are told again
         return done
 
     def _learn(self, exchanges: pa.Table) -> None:

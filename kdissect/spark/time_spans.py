@@ -5,8 +5,8 @@ sessions, rows that wait. It comes with the span's rows, before them. Tasks of s
 those of one broker do not. But each is short, and the work of a lost one is done again for its span alone.
 
 States are materialised before the next span is planned, so Spark's plan of a span has none of the spans before it
-inside. They go from executor to executor: some 100 MB for each broker whose rows wait. The driver takes 2 MB of memory
-for a span, mostly for what Spark's UI shows of it, and each span looks through all decoded rows for its own.
+inside. They go from executor to executor: some megabytes for each broker. The driver takes 2 MB of memory for a span,
+mostly for what Spark's UI shows of it, and each span looks through all decoded rows for its own.
 """
 
 from __future__ import annotations
