@@ -39,7 +39,7 @@ class CommitTracker:
         self._waiting: list[pa.Table] = []
 
     def carried(self) -> CarriedCommits:
-        """What another tracker goes on from."""
+        """The state that another tracker goes on from."""
         return self._topics, self._captures, self._notes, self._capture_of, self._waiting
 
     def go_on(self, before: CarriedCommits) -> None:

@@ -214,8 +214,8 @@ class Stage:
         return {} if self._tracker is None else self._tracker.alive()
 
     def carried(self) -> CarriedStage:
-        """What another stage for the same tables goes on from; this one is not to be used any more. No rows are to be
-        `Codes`."""
+        """The state that another stage for the same tables goes on from; this one is not to be used any more. None of
+        its rows may be `Codes`."""
         from kdissect.analysis.holds.carried_state import CarriedStage
 
         return CarriedStage(
@@ -248,14 +248,14 @@ class Stage:
         self._throttled, self._uses = before.throttled, before.uses
 
     def release(self) -> Tables:
-        """The exchanges whose hold is told and that wait for others of their block: what is carried is less without
+        """The exchanges whose hold is known and that wait for others of their block: what is carried is less without
         them."""
 
         settled = [part.with_holds() for part in self._split_blocks()] if self._exchanges else []
         return {"exchanges": join_tables(settled)} if settled else {}
 
     def _split_blocks(self) -> list[HeldExchanges]:
-        """Takes the exchanges whose hold is told out of the blocks; those that wait are one block."""
+        """Takes the exchanges whose hold is known out of the blocks; those that wait are one block."""
         from kdissect.analysis.holds.exchange_holds import HeldExchanges
 
         parts = [block.split() for block in self._exchanges]

@@ -160,8 +160,8 @@ class Continued:
         yield self._stage.release()
 
     def _search(self, evidence: SpooledEvidence, learned: Mapping[str, Sequence[pa.Table]]) -> Mapping[str, pa.Table]:
-        """What is found in the rows of these files, and in what would be made if the capture ended here. `learned`:
-        tables that are made at the end, as they are by now."""
+        """The findings in the rows of these files, and in those that the capture would have if it ended here.
+        `learned`: tables that are made at the end, as they are by now."""
         ended = Continued(self._capture, self.tables, self.books.settings, self.state())
         for part in ended._finish():
             evidence.add_rows(part)

@@ -1,4 +1,4 @@
-"""What the analysis knows between two blocks, as values that `kdissect.arrays.typed_values` writes and reads."""
+"""The state of the analysis between two blocks, as values that `kdissect.arrays.typed_values` writes and reads."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class HoldTracker:
         return self._settle(part, watermark)
 
     def carried(self) -> CarriedHolds:
-        """What another tracker, with the same names, goes on from."""
+        """The state that another tracker, with the same names, goes on from."""
         return self.known, self.windows, self.counts, self._waiting, self._begun, self._passed
 
     def go_on(self, before: CarriedHolds) -> None:

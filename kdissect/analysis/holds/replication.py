@@ -160,7 +160,7 @@ class ReplicationTracker:
         return self._settle(produces, partitions, watermark, complete)
 
     def carried(self) -> CarriedReplication:
-        """What another tracker goes on from."""
+        """The state that another tracker goes on from."""
         return self.brokers, self.topics, self._asked, self._given, self._appended, self._waiting, self._since
 
     def go_on(self, before: CarriedReplication) -> None:

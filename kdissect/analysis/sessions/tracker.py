@@ -55,7 +55,7 @@ class Tracked(NamedTuple):
 
 
 class CarriedSessions(NamedTuple):
-    """What a `SessionTracker` knows between two calls."""
+    """The state of a `SessionTracker` between two calls."""
 
     names: Names
     pools: c.Pools
@@ -86,7 +86,7 @@ class SessionTracker:
         self._partitions_known = True
 
     def carried(self) -> CarriedSessions:
-        """What another tracker goes on from; this one is not to be used any more."""
+        """The state that another tracker goes on from; this one is not to be used any more."""
         return CarriedSessions(self.names, self.state.pools, self._ended.sharded, self._waiting, self._partitions_known)
 
     def go_on(self, before: CarriedSessions) -> None:
