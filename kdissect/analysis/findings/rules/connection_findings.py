@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -582,11 +583,10 @@ def addresses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     rows = np.flatnonzero((ints(connections, "is_kafka", 0) > 0) & pc.is_valid(connections["client_id"]).to_numpy())
     some = connections.take(arrow_array(rows))
     groups, pairs = group(some, ["client_id"]), group(some, ["client_id", "client_ip"])
-    names = pairs.keys["client_id"].to_pylist()
-    found = []
-    for code, client in enumerate(groups.keys["client_id"].to_pylist()):
-        count = names.count(client)
-        if count < 2 or int(groups.count()[code]) < 2:
+    several, found = Counter(pairs.keys["client_id"].to_pylist()), []
+    for client in groups.keys["client_id"].to_pylist():
+        count = several[client]
+        if count < 2:
             continue
         condition = ev.both(ev.equals("client_id", client), "is_kafka")
         found += ev.finding(
