@@ -63,8 +63,8 @@ for line in sys.stdin:
         """`errors`: a file for what it says on standard error."""
         self._said = errors.open("w+")
         self._running = subprocess.Popen(
-            [sys.executable, "-c", self.PROGRAM], env={**os.environ, "PYTHONPATH": str(ROOT)}, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=self._said.fileno(), text=True,
+            [sys.executable, "-c", self.PROGRAM], env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=errors.parent,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said.fileno(), text=True,
         )  # fmt: skip
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -240,15 +240,13 @@ def test_a_job_that_fails_says_what_its_worker_said(program: Program, tmp_path: 
     ],
 )
 def test_what_is_wrong_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict[str, str], code: int,
-    said: str,
-) -> None:  # fmt: skip
+    program: Program, tmp_path: Path, arguments: list[str], environment: dict[str, str], code: int, said: str
+) -> None:
     java = tmp_path / "bin" / "java"  # tests without Java must not fail for want of it
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
     java.chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    done = run(*arguments, **{"JAVA_HOME": str(tmp_path), **environment})
+    done = program(*arguments, **{"JAVA_HOME": str(tmp_path), **environment})
     assert done.returncode == code
     assert said in done.stderr
     assert done.stderr.startswith("kdissect: ")
