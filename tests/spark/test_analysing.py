@@ -88,7 +88,7 @@ def test_rows_of_spans(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_spans_are_those_of_one_machine(
     names: list[str], captures: Path, simulate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spans, "SPAN_ROWS", 100)
+    monkeypatch.setattr(spans, "SPAN_ROWS", 250)  # five to twenty spans
     paths = [captures / name for name in names]
     expected = kdissect.open(paths).table("findings").to_pylist()
     found = simulate(paths, 3, ["findings"])["findings"].to_pylist()

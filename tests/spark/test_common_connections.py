@@ -84,7 +84,7 @@ def test_giant_connections(captures: Path, tmp_path: Path, simulate: Any, equal:
     """Units are told what other captures have of their exchanges."""
     paths = both_ends(captures, tmp_path)
     names = ["exchanges", "fetches", "fetch_partitions", "connections", "problems"]
-    equal(simulate(paths, 2, names, giant=2000, unit=5000), kdissect.open(paths).tables(names))
+    equal(simulate(paths, 2, names, giant=2000, unit=20_000), kdissect.open(paths).tables(names))
 
 
 @pytest.mark.parametrize("partitions", [1, 4])

@@ -88,7 +88,7 @@ def test_transactions_and_replicas_in_spans_cut_anywhere(
     names = [*MADE, "time_budget", "time_ledger", "topic_traffic", "deliveries", "transactions", "transaction_steps"]
     expected = kdissect.open(paths).tables(names)
     assert True in expected["fetches"]["is_follower"].to_pylist()
-    equal(simulate(paths, 3, names, spans=50, cuts=random.Random(4)), expected)
+    equal(simulate(paths, 3, names, spans=20, cuts=random.Random(4)), expected)
 
 
 def test_giant_connections_are_decoded_in_units(captures: Path, simulate: Any, equal: Any) -> None:
