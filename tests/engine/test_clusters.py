@@ -135,7 +135,10 @@ def test_exchanges_alone_are_held_within_their_cluster(pair: tuple[Path, Path]) 
     assert Counter(map(repr, found)) == Counter(map(repr, [row for part in parts for row in part]))
 
 
-@pytest.mark.parametrize("name", ["k4_session_eviction", "k4_follower_sessions", "k4_java_classic"])
+@pytest.mark.parametrize(
+    "name",
+    ["k4_session_eviction", "k4_java_classic", pytest.param("k4_follower_sessions", marks=pytest.mark.exhaustive)],
+)
 def test_topic_ids_are_read_until_brokers_tell_their_cluster(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

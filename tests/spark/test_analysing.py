@@ -79,9 +79,9 @@ def test_rows_of_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     "names",
     [
         ["k4_session_eviction.pcap"],
-        ["k4_java_classic.pcap"],
+        pytest.param(["k4_java_classic.pcap"], marks=pytest.mark.exhaustive),  # test_spans.py has all four
         ["k4_transactions.pcap"],
-        ["k4_share_group.pcap"],
+        pytest.param(["k4_share_group.pcap"], marks=pytest.mark.exhaustive),
         ["stories/net_delay_client.pcap.zst", "stories/net_delay_broker.pcap.zst"],
     ],
 )
