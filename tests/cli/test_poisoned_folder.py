@@ -94,8 +94,8 @@ def run(folder: Path, line: list[str], *program: str | Path) -> subprocess.Compl
     succeeded."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
-        [*(program or [PROGRAM]), *line], cwd=folder, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=280,
-        env=variables,
+        [*(program or [PROGRAM]), *line], cwd=folder, capture_output=True, check=False, stdin=subprocess.DEVNULL,
+        timeout=280, env=variables,
     )  # fmt: skip
     marker = folder.parent / "marker"
     said = f"these modules of the current folder ran: {marker.read_text().split()}" if marker.exists() else ""
