@@ -34,9 +34,12 @@ SHOW = (
 )
 
 
-def sources() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield path.relative_to(PACKAGE.parent).as_posix(), ast.parse(path.read_text())
+@pytest.fixture(scope="module")
+def sources() -> list[tuple[str, ast.Module]]:
+    return [
+        (path.relative_to(PACKAGE.parent).as_posix(), ast.parse(path.read_text()))
+        for path in sorted(PACKAGE.rglob("*.py"))
+    ]
 
 
 def calls(tree: ast.Module) -> Iterator[ast.Call]:
@@ -48,14 +51,14 @@ def starts_processes(called: str) -> bool:
     return (module == "os" and name.startswith(OF_OS)) or name in OF_SUBPROCESS or module == "subprocess"
 
 
-def test_no_other_module_starts_processes() -> None:
-    starting = {path for path, tree in sources() for call in calls(tree) if starts_processes(ast.unparse(call.func))}
+def test_no_other_module_starts_processes(sources: list[tuple[str, ast.Module]]) -> None:
+    starting = {path for path, tree in sources for call in calls(tree) if starts_processes(ast.unparse(call.func))}
     assert starting == set(STARTERS)
 
 
-def test_nothing_hides_a_start() -> None:
+def test_nothing_hides_a_start(sources: list[tuple[str, ast.Module]]) -> None:
     """No name is taken out of these modules, and none that forks a Python of its own is used."""
-    for path, tree in sources():
+    for path, tree in sources:
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom):
                 assert node.module not in ("subprocess", "os", "pty"), path
@@ -65,20 +68,20 @@ def test_nothing_hides_a_start() -> None:
                 assert not {name.name.partition(".")[0] for name in node.names} & {"multiprocessing", "pty"}, path
 
 
-def test_no_other_module_names_the_interpreter() -> None:
+def test_no_other_module_names_the_interpreter(sources: list[tuple[str, ast.Module]]) -> None:
     named = {
         path
-        for path, tree in sources()
+        for path, tree in sources
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable"
     }
     assert named == NAMES_OF_PYTHON
 
 
-def test_no_code_runs_between_fork_and_exec() -> None:
+def test_no_code_runs_between_fork_and_exec(sources: list[tuple[str, ast.Module]]) -> None:
     """`preexec_fn` may hang where other threads hold locks (the subprocess module's own warning)."""
     given = {
-        path for path, tree in sources() for call in calls(tree) for word in call.keywords if word.arg == "preexec_fn"
+        path for path, tree in sources for call in calls(tree) for word in call.keywords if word.arg == "preexec_fn"
     }
     assert not given
 

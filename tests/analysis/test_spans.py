@@ -160,7 +160,7 @@ def test_every_finder_looks_at_spans_or_at_lifetimes() -> None:
     "name", ["k4_session_eviction.pcap", "k4_java_classic.pcap", "k4_transactions.pcap", "k4_share_group.pcap"]
 )
 def test_rows_in_memory_and_in_a_file_are_cut_alike(name: str, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spans, "SPAN_ROWS", 100)
+    monkeypatch.setattr(spans, "SPAN_ROWS", 250)  # five to twenty spans
     path = captures / name
     rows = kdissect.open(path).table("findings")
     run, spooled = find_findings(open_captures(path), Settings())

@@ -1,13 +1,15 @@
-"""`kdissect spark` as people start it: a process of its own, files afterwards."""
+"""`kdissect spark` as people start it: in a process, files afterwards."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -34,31 +36,67 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )  # fmt: skip
 
 
-def one_after_the_other(*lines: list[str]) -> list[tuple[int, str]]:
-    """Exit code and standard error of several lines in one process, which starts one JVM."""
-    told = (
-        "from kdissect.cli.main import main\nimport sys\nfor line in {lines!r}:\n"
-        "    code = main(['spark', *line])\n    print(f'\\0{{code}}', file=sys.stderr, flush=True)"
-    )
-    program = told.format(lines=lines)
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": str(ROOT)},
-                          capture_output=True, text=True)  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said, found = "", []
-    for line in done.stderr.splitlines(keepends=True):
-        before, zero, code = line.partition("\0")
-        said += before
-        if zero:
-            found.append((int(code), said))
-            said = ""
-    return found
+class Program:
+    """`kdissect spark` line after line in one process: its JVM takes longer to start than most lines take."""
+
+    PROGRAM = """
+import json, logging, os, sys
+from kdissect.cli.main import main
+before, log = dict(os.environ), logging.getLogger("kdissect.spark")
+for line in sys.stdin:
+    arguments, environment = json.loads(line)
+    os.environ.update(environment)
+    code = main(["spark", *arguments])
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+    log.handlers.clear()  # of --log
+    log.setLevel(logging.NOTSET)
+    sys.stderr.flush()
+    print(f"\\0{code}", flush=True)
+"""
+
+    def __init__(self, errors: Path) -> None:
+        """`errors`: a file for what it says on standard error."""
+        self._said = errors.open("w+")
+        self._running = subprocess.Popen(
+            [sys.executable, "-c", self.PROGRAM], env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=errors.parent,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said.fileno(), text=True,
+        )  # fmt: skip
+
+    def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        assert self._running.stdin is not None
+        assert self._running.stdout is not None
+        self._said.seek(0)
+        self._said.truncate()
+        self._running.stdin.write(json.dumps([arguments, environment]) + "\n")
+        self._running.stdin.flush()
+        told = ""
+        for line in self._running.stdout:
+            text, zero, code = line.partition("\0")
+            told += text
+            if zero:
+                return subprocess.CompletedProcess(arguments, int(code), told, Path(self._said.name).read_text())
+        raise AssertionError(Path(self._said.name).read_text())
+
+    def close(self) -> None:
+        with self._said, self._running:
+            assert self._running.stdin is not None
+            self._running.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    made = Program(tmp_path_factory.mktemp("program") / "errors")
+    yield made
+    made.close()
 
 
 @pytest.mark.spark
-def test_tables_as_parquet(tmp_path: Path) -> None:
+def test_tables_as_parquet(program: Program, tmp_path: Path) -> None:
     out = tmp_path / "out"
     tables = ["exchanges", "fetch_sessions", "findings"]
-    done = run(
+    done = program(
         CAPTURE, "-o", str(out), "--master", "local[2]", "--tables", ",".join(tables), "--partition-by", "broker"
     )
     assert done.returncode == 0, done.stderr
@@ -77,44 +115,42 @@ def test_tables_as_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_second_run_other_folders_and_what_spark_cannot_do(tmp_path: Path) -> None:
-    """Lines for one JVM, which takes longer to start than any of them takes."""
+def test_a_second_run_other_folders_and_what_spark_cannot_do(program: Program, tmp_path: Path) -> None:
     out, bad, cut = tmp_path / "out", tmp_path / "bad.pcap", tmp_path / "cut.pcap"
     bad.write_bytes(b"no capture at all")
     cut.write_bytes(Path(CAPTURE).read_bytes()[:-5])
     local, other = ["--master", "local[2]", "--tables", "problems"], ["-o", str(tmp_path / "other")]
-    by_date, none = tmp_path / "by_date", tmp_path / "none"
-    plain = [CAPTURE, "--master", "local[2]", "--tables", "exchanges", "--no-keep"]
-    wrong = [
-        (["--strict", str(bad)], (1, "bad.pcap: not a capture.")),
-        (["--strict", str(cut), "--no-keep"], (1, "kdissect: cut.pcap: ")),
-        (["--format", "delta"], (2, "this session of Spark has no format 'delta'")),
-        (["-o", "file:///proc/out"], (2, "cannot write file:///proc/out")),
-    ]
-    *failed, first, again, dated, replaced, replacing = one_after_the_other(
-        *([CAPTURE, *other, *local, *arguments] for arguments, _ in wrong),
-        [CAPTURE, "-o", str(out), *local],
-        [CAPTURE, str(bad), "-o", str(out), *local, "--partition-by", "date", "--log"],
-        [*plain, "-o", str(by_date)],
-        [*plain, "-o", str(none)],
-        [*plain, "-o", str(none), "--partition-by", "none"],
-    )
-    nowhere = run(CAPTURE, *other, *local, "--master", "nowhere")
-    failed.append((nowhere.returncode, nowhere.stderr))
-    wrong.append(([], (2, "Spark did not start: Master must")))
-    for (code, stderr), (_, said) in zip(failed, wrong, strict=True):
-        assert code == said[0], stderr
-        lines = [line for line in stderr.splitlines() if "decoded whole" not in line]  # that is no complaint
-        assert len(lines) == 1, stderr
-        assert said[1] in lines[0]
-    assert (first[0], again[0]) == (0, 0), again[1]
-    assert "1 of 1 capture as decoded before, 0 decoded whole" in again[1]
-    assert "base.pcap: 1 file, 1,293 packets\n" in again[1]
+    for arguments, code, said in (
+        (["--strict", str(bad)], 1, "bad.pcap: not a capture."),
+        (["--strict", str(cut), "--no-keep"], 1, "kdissect: cut.pcap: "),
+        (["--format", "delta"], 2, "this session of Spark has no format 'delta'"),
+        (["-o", "file:///proc/out"], 2, "cannot write file:///proc/out"),
+        (["--master", "nowhere"], 2, "Spark did not start: Master must"),
+    ):
+        kdissect_spark = run if "nowhere" in arguments else program  # what a JVM says that does not start
+        failed = kdissect_spark(CAPTURE, *other, *local, *arguments)
+        assert failed.returncode == code, failed.stderr
+        lines = [line for line in failed.stderr.splitlines() if "decoded whole" not in line]  # that is no complaint
+        assert len(lines) == 1, failed.stderr
+        assert said in lines[0]
+    first = program(CAPTURE, "-o", str(out), *local)
+    again = program(CAPTURE, str(bad), "-o", str(out), *local, "--partition-by", "date", "--log")
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert "1 of 1 capture as decoded before, 0 decoded whole" in again.stderr
+    assert "base.pcap: 1 file, 1,293 packets\n" in again.stderr
     found = ds.dataset(out / "problems", format="parquet").to_table()
     assert "bad.pcap" in found["where"].to_pylist()
     expected = kdissect.open(CAPTURE).table("exchanges")
-    for folder, folders, ran in ((by_date, ["date", "cluster"], [dated]), (none, [], [replaced, replacing])):
-        assert [code for code, _ in ran] == [0] * len(ran), ran
+    plain = [CAPTURE, "--master", "local[2]", "--tables", "exchanges", "--no-keep"]
+    by_date, none = tmp_path / "by_date", tmp_path / "none"
+    replacing = [[*plain, "-o", str(none)], [*plain, "-o", str(none), "--partition-by", "none"]]
+    for folder, folders, lines in (
+        (by_date, ["date", "cluster"], [[*plain, "-o", str(by_date)]]),
+        (none, [], replacing),
+    ):
+        for line in lines:
+            done = program(*line)
+            assert done.returncode == 0, done.stderr
         (file,) = (folder / "exchanges").rglob("*.parquet")
         assert [part.partition("=")[0] for part in file.relative_to(folder / "exchanges").parts[:-1]] == folders
         table = pd.read_parquet(folder / "exchanges")
@@ -134,7 +170,7 @@ SHOWN = ["exchange_id", "status", "api_version", "hold"]
 
 
 @pytest.mark.spark
-def test_rows_of_new_files_are_appended(tmp_path: Path) -> None:
+def test_rows_of_new_files_are_appended(program: Program, tmp_path: Path) -> None:
     """What was written before stays as it is, rows come once, and nobody mixes such tables with others."""
     source, captures, out = CAPTURES / "field_rotated_C", tmp_path / "captures", tmp_path / "out"
     files = sorted(source.iterdir())
@@ -142,7 +178,7 @@ def test_rows_of_new_files_are_appended(tmp_path: Path) -> None:
     for path in files[:3]:
         shutil.copy2(path, captures / path.name)
     plain = [str(captures), "-o", str(out), "--master", "local[2]", "--tables", "exchanges,fetches"]
-    told = run(*plain, "--append")
+    told = program(*plain, "--append")
     assert told.returncode == 0, told.stderr
     said, *left = told.stderr.splitlines()
     assert re.fullmatch(rf"{re.escape(str(out))}: appended to 2 tables in [\d.]+ s", said)
@@ -151,12 +187,13 @@ def test_rows_of_new_files_are_appended(tmp_path: Path) -> None:
     for path in files[3:]:
         shutil.copy2(path, captures / path.name)
     append = [*plain, "--append", "--quiet", "0"]
-    (more, over, beside) = one_after_the_other(append, [*append, "--forget", "0"], plain)
-    for code, stderr in (more, over):
-        assert code == 0, stderr
-        assert LEFT not in stderr
-    assert beside[0] == 2
-    assert "runs with --append have made its tables" in beside[1]
+    for line in (append, [*append, "--forget", "0"]):
+        more = program(*line)
+        assert more.returncode == 0, more.stderr
+        assert LEFT not in more.stderr
+    beside = program(*plain)
+    assert beside.returncode == 2
+    assert "runs with --append have made its tables" in beside.stderr
     assert before.items() < {path: path.stat().st_mtime_ns for path in out.glob("*/batch=*/*.parquet")}.items()
     local = kdissect.open(source)
     for name in ("exchanges", "fetches"):
@@ -166,14 +203,14 @@ def test_rows_of_new_files_are_appended(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_job_that_fails_says_what_its_worker_said(tmp_path: Path) -> None:
+def test_a_job_that_fails_says_what_its_worker_said(program: Program, tmp_path: Path) -> None:
     """Workers whose Python has no kdissect."""
     python = tmp_path / "python"
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['kdissect'] = None\n")
     python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
     python.chmod(0o755)
     asked = ("-o", str(tmp_path / "out"), "--master", "local[2]", "--tables", "problems", "--no-keep")
-    failed = run(CAPTURE, *asked, PYSPARK_PYTHON=str(python))
+    failed = program(CAPTURE, *asked, PYSPARK_PYTHON=str(python))
     assert failed.returncode == 1, failed.stderr
     assert failed.stdout == ""
     assert re.fullmatch(r"kdissect: Spark: .*kdissect.* \(ModuleNotFoundError\)\n", failed.stderr), failed.stderr
@@ -199,15 +236,13 @@ def test_a_job_that_fails_says_what_its_worker_said(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict[str, str], code: int,
-    said: str,
-) -> None:  # fmt: skip
+    program: Program, tmp_path: Path, arguments: list[str], environment: dict[str, str], code: int, said: str
+) -> None:
     java = tmp_path / "bin" / "java"  # tests without Java must not fail for want of it
     java.parent.mkdir()
     java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
     java.chmod(0o755)
-    monkeypatch.chdir(tmp_path)
-    done = run(*arguments, **{"JAVA_HOME": str(tmp_path), **environment})
+    done = program(*arguments, **{"JAVA_HOME": str(tmp_path), **environment})
     assert done.returncode == code
     assert said in done.stderr
     assert done.stderr.startswith("kdissect: ")

@@ -57,7 +57,15 @@ LINES = {
     "man": [],
     "completion": ["bash"],
 }
-WITH_JAVA = (pytest.mark.spark, pytest.mark.exhaustive)
+IN_TURN = """
+import json, sys
+from kdissect.cli.main import main
+for line in json.loads(sys.argv[1]):
+    print("kdissect", *line, file=sys.stderr, flush=True)
+    assert main(line) == 0
+"""
+"""Lines in one process, whose path begins with another folder than the current one, as that of the console script does:
+what a line loads is looked for where each of them would look for it in a process of its own."""
 READING = [
     [CAPTURE],
     [CAPTURE, "--table", "exchanges", "--format", "csv"],
@@ -81,15 +89,17 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def run(folder: Path, line: list[str]) -> subprocess.CompletedProcess[bytes]:
-    """Runs the console script there; asserts that no module of the folder ran and that the line succeeded."""
+def run(folder: Path, line: list[str], *program: str | Path) -> subprocess.CompletedProcess[bytes]:
+    """Runs the console script, or the program, there; asserts that no module of the folder ran and that the line
+    succeeded."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
-        [PROGRAM, *line], cwd=folder, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=280,
-        env=variables,
+        [*(program or [PROGRAM]), *line], cwd=folder, capture_output=True, check=False, stdin=subprocess.DEVNULL,
+        timeout=280, env=variables,
     )  # fmt: skip
     marker = folder.parent / "marker"
-    assert not marker.exists(), f"these modules of the current folder ran: {marker.read_text().split()}"
+    said = f"these modules of the current folder ran: {marker.read_text().split()}" if marker.exists() else ""
+    assert not said, f"{said}\n{done.stderr.decode()}"
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
     return done
@@ -99,18 +109,24 @@ def test_every_command_has_a_line() -> None:
     assert {"CAPTURE...", *LINES} == set(commands.commands)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *READING,
-        *(
-            pytest.param([name, *words], marks=WITH_JAVA if name == "spark" else (), id=name)
-            for name, words in LINES.items()
-        ),
-    ],
-)
+@pytest.mark.parametrize("line", READING)
 def test_no_module_of_the_current_folder_runs(line: list[str], folder: Path) -> None:
     run(folder, line)
+
+
+def test_no_module_of_the_current_folder_runs_by_a_command(folder: Path, tmp_path: Path) -> None:
+    program = tmp_path / "in_turn.py"
+    program.write_text(IN_TURN)
+    lines = [[name, *words] for name, words in LINES.items() if name != "spark"]
+    run(folder, [json.dumps(lines)], sys.executable, program)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.spark if name == "spark" else ()) for name in LINES]
+)
+def test_no_module_of_the_current_folder_runs_by_the_command_alone(name: str, folder: Path) -> None:
+    run(folder, [name, *LINES[name]])
 
 
 def test_tables_of_a_large_capture(folder: Path, tmp_path: Path) -> None:

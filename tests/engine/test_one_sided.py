@@ -85,8 +85,9 @@ def one_sided(path: Path, target: Path, side: str, share: float, seed: int) -> P
 @pytest.mark.parametrize("path", RECORDED, ids=[path.name.split(".")[0] for path in RECORDED])
 def test_a_capture_of_one_direction(path: Path, way: int, tmp_path: Path) -> None:
     """The first screen, findings and account of a copy without requests, or without answers, of half or all clients."""
-    for seed in range(3 if path.stem == "downconv_282" else 1):
-        capture = kdissect.open(one_sided(path, tmp_path, *WAYS[way], seed=seed))
+    side, share = WAYS[way]
+    for seed in range(3 if path.stem == "downconv_282" and share < 1 else 1):  # all clients are the same ones each time
+        capture = kdissect.open(one_sided(path, tmp_path, side, share, seed=seed))
         capture.summary()
         tables = capture.tables(["findings", "problems"])
         assert FAILED not in tables["problems"]["kind"].to_pylist()

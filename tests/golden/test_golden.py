@@ -9,14 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kdissect
+from kdissect.cli.main import main
 
 HERE = Path(__file__).resolve().parent
 CAPTURES = HERE.parents[1] / "captures"
@@ -32,19 +31,13 @@ def source(name: str) -> Path:
     return folder if folder.is_dir() else next(iter(sorted(CAPTURES.glob(f"{name}.pcap*"))))
 
 
-def account(name: str) -> str:
-    """The first screen and the tables' digests, as kept."""
-    screen = subprocess.run(
-        [sys.executable, "-m", "kdissect", source(name).relative_to(CAPTURES).as_posix()],
-        cwd=CAPTURES,
-        env=os.environ | {"COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONPATH": str(CAPTURES.parent)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    lines = [f"$ kdissect {source(name).name}", *(line.rstrip() for line in screen.stdout.splitlines())]
-    if screen.returncode:
-        lines += [f"exit code {screen.returncode}", *screen.stderr.splitlines()[-1:]]
+def account(name: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """The first screen and the tables' digests, as kept. The current folder is that of the captures."""
+    code = main([source(name).relative_to(CAPTURES).as_posix()])
+    shown = capsys.readouterr()
+    lines = [f"$ kdissect {source(name).name}", *(line.rstrip() for line in shown.out.splitlines())]
+    if code:
+        lines += [f"exit code {code}", *shown.err.splitlines()[-1:]]
     else:
         lines.append("")
         tables = kdissect.open(source(name)).tables()
@@ -68,9 +61,12 @@ def rounded(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.every_capture
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_said_of(name: str) -> None:
+def test_what_is_said_of(name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CAPTURES)
+    monkeypatch.setenv("COLUMNS", WIDTH)
+    monkeypatch.setenv("NO_COLOR", "1")
     kept = HERE / f"{name}.txt"
-    now = account(name)
+    now = account(name, capsys)
     if UPDATE:
         kept.write_text(now)
     if not any(HERE.glob("*.txt")):

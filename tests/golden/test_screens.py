@@ -5,6 +5,7 @@ A change that is meant is written with `UPDATE_GOLDEN=1 pytest tests/golden/test
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -12,7 +13,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pexpect
 import pytest
 
 from kdissect.cli.commands import COMMANDS
@@ -56,23 +56,57 @@ WRAPPING = {"schema", "tables", "table"}
 """Commands whose lines may be longer than a terminal: layouts and descriptions of columns are not cut."""
 
 
-def shown(arguments: list[str], width: int, home: Path) -> list[str]:
-    """What a terminal of this width shows."""
+PROGRAM = """
+import fcntl, json, os, pty, struct, sys, termios, threading
+from kdissect.cli.main import main
+
+def gather(end, got):
+    try:
+        while piece := os.read(end, 1 << 16):
+            got.append(piece)
+    except OSError:  # closed by the last writer
+        pass
+
+arguments, widths, lines = json.loads(sys.argv[1])
+ours, seen = os.dup(1), []
+for width in widths:
+    read, write = pty.openpty() if width else os.pipe()
+    if width:
+        fcntl.ioctl(write, termios.TIOCSWINSZ, struct.pack("HHHH", lines, width, 0, 0))
+        os.dup2(write, 0)
+    os.dup2(write, 1)
+    os.close(write)
+    got = []
+    reader = threading.Thread(target=gather, args=(read, got))
+    reader.start()
+    sys.stdin, sys.stdout = open(0, closefd=False), open(1, "w", encoding="utf-8", closefd=False)
+    code = main(arguments)
+    sys.stdout.flush()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.close(nothing)
+    reader.join()
+    os.close(read)
+    seen.append((code, b"".join(got).decode()))
+os.write(ours, json.dumps(seen).encode())
+"""
+"""What a command shows on terminals of some widths, and in a pipe where the width is 0, one after the other in one
+process: to start is what takes it longest."""
+
+
+def shown(arguments: list[str], home: Path) -> list[list[str]]:
+    """Lines on terminals of WIDTHS, and in a pipe."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "KDISSECT_PAGER": "cat", "TERM": "xterm",
                    "LANG": "C.UTF-8", "HOME": str(home), "NO_COLOR": "1"}  # fmt: skip
-    command = f"{shlex.quote(sys.executable)} -m kdissect {shlex.join(arguments)} 2>/dev/null"
-    seen = pexpect.run(f"sh -c {shlex.quote(command)}", env=environment, timeout=240, dimensions=(LINES, width),
-                       encoding="utf-8", cwd=str(ROOT))  # fmt: skip
-    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", str(seen)).splitlines()]
-
-
-def piped(arguments: list[str]) -> list[str]:
-    """What a pipe gets."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    done = subprocess.run([sys.executable, "-m", "kdissect", *arguments], cwd=ROOT, capture_output=True, text=True,
-                          env=environment | {"PYTHONPATH": str(ROOT), "NO_COLOR": "1"}, timeout=240)  # fmt: skip
+    asked = json.dumps([arguments, [*WIDTHS, 0], LINES])
+    done = subprocess.run([sys.executable, "-c", PROGRAM, asked], cwd=ROOT, env=environment, capture_output=True,
+                          text=True, timeout=240)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    return [line.rstrip() for line in done.stdout.splitlines()]
+    seen = json.loads(done.stdout)
+    assert [code for code, _ in seen] == [0] * len(seen), done.stderr
+    texts = (re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text) for _, text in seen)
+    return [[line.rstrip() for line in text.splitlines()] for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -80,13 +114,13 @@ def piped(arguments: list[str]) -> list[str]:
 )
 def test_screens(name: str, tmp_path: Path) -> None:
     arguments = SCREENS[name]
+    *screens, piped = shown(arguments, tmp_path)
     parts = []
-    for width in WIDTHS:
-        lines = shown(arguments, width, tmp_path)
+    for width, lines in zip(WIDTHS, screens, strict=True):
         if name not in WRAPPING:
             assert max(map(len, lines)) <= width
         parts.append(f"--- {width} columns\n" + "\n".join(lines) + "\n")
-    parts.append("--- pipe\n" + "\n".join(piped(arguments)) + "\n")
+    parts.append("--- pipe\n" + "\n".join(piped) + "\n")
     kept, now = HERE / f"{name}.txt", f"$ kdissect {shlex.join(arguments)}\n{''.join(parts)}"
     if UPDATE:
         kept.write_text(now)

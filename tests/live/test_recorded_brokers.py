@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ ADDRESSES = {"19091": "1", "19092": "2", "19093": "3"}
 PATHS = {**{name: STORIES / f"{name}.pcap.zst" for name in NAMES}, "broker_killed": KILLED}
 
 
+@cache
+def played(path: Path) -> list[dict[str, Any]]:
+    """The snapshots of a replay, which several tests look at."""
+    return prints(path, SPEED, EVERY_S)
+
+
 def time_of(snapshot: dict[str, Any]) -> datetime:
     return datetime.fromisoformat(snapshot["at"])
 
@@ -38,7 +45,7 @@ def test_three_brokers_are_three_rows(name: str) -> None:
     """At each print; a row under an address goes to that of the node id, with what it had counted."""
     known: set[str] = set()
     before: dict[str, int] = {}
-    seen = prints(PATHS[name], SPEED, EVERY_S)
+    seen = played(PATHS[name])
     for one in seen:
         rows = {line["name"]: line["exchanges"] for line in one["brokers"]}
         nodes = [ADDRESSES.get(row.rpartition(":")[2], row) for row in rows]
@@ -52,7 +59,7 @@ def test_three_brokers_are_three_rows(name: str) -> None:
 
 
 def test_a_killed_broker_is_gone_and_back() -> None:
-    seen = [one for one in prints(KILLED, SPEED, EVERY_S) if one["at"]]
+    seen = [one for one in played(KILLED) if one["at"]]
     gone = [time_of(one) for one in seen if one["gone"]]
     assert KILLED_AT <= gone[0] <= KILLED_AT + WITHIN
     assert FETCHES_AGAIN_AT - WITHIN <= gone[-1] <= FETCHES_AGAIN_AT + WITHIN
@@ -77,7 +84,7 @@ instant: nothing before that tells (a Metadata answer, which had left it out).""
     [pytest.param("franz_go", marks=pytest.mark.whole), pytest.param("kafkajs", marks=pytest.mark.exhaustive)],
 )
 def test_a_killed_broker_is_back_when_another_one_lists_it(client: str) -> None:
-    seen = [one for one in prints(KILLED.parent / f"broker_killed_{client}.pcap.zst", SPEED, EVERY_S) if one["at"]]
+    seen = [one for one in played(KILLED.parent / f"broker_killed_{client}.pcap.zst") if one["at"]]
     killed, served, listed = (datetime.fromisoformat(f"2026-11-24T{at}Z") for at in RETURNED[client][:3])
     gone = [time_of(one) for one in seen if one["gone"] == ["2"]]
     assert killed - WITHIN <= gone[0] <= killed + WITHIN
@@ -102,7 +109,7 @@ THERE = ("reset_all_every_client", "reset_librdkafka_client", "unread_6s_aiokafk
     [pytest.param(one, marks=() if one.endswith("restarted_aiokafka") else pytest.mark.exhaustive) for one in ENDED],
 )
 def test_a_broker_that_ended_is_gone_within_two_seconds(name: str) -> None:
-    seen = [one for one in prints(LAB / f"{name}.pcap.zst", SPEED, EVERY_S) if one["at"]]
+    seen = [one for one in played(LAB / f"{name}.pcap.zst") if one["at"]]
     gone = [one for one in seen if one["gone"]]
     ended = datetime.fromisoformat(f"{seen[0]['at'][:10]}T{ENDED[name]}Z")
     assert ended - WITHIN <= time_of(gone[0]) <= ended + WITHIN
@@ -113,13 +120,13 @@ def test_a_broker_that_ended_is_gone_within_two_seconds(name: str) -> None:
     "name", [pytest.param(one, marks=() if one.startswith("reset_all") else pytest.mark.whole) for one in THERE]
 )
 def test_brokers_that_are_there_are_not_gone(name: str) -> None:
-    assert not any(one["gone"] for one in prints(LAB / f"{name}.pcap.zst", SPEED, EVERY_S))
+    assert not any(one["gone"] for one in played(LAB / f"{name}.pcap.zst"))
 
 
 def test_a_suspended_broker_stands_still() -> None:
     """Node 3 got SIGSTOP at 01:02:51.698 and SIGCONT at 01:02:54.696."""
     stopped, went_on = (datetime.fromisoformat(f"2026-11-22T01:02:{at}Z") for at in ("51.698", "54.696"))
-    seen = [one for one in prints(STORIES / "slow_broker.pcap.zst", SPEED, EVERY_S) if one["at"]]
+    seen = [one for one in played(STORIES / "slow_broker.pcap.zst") if one["at"]]
     still = [time_of(one) for one in seen if one["standing_still"] == ["3"]]
     assert stopped <= still[0] <= stopped + WITHIN
     assert went_on - timedelta(seconds=1) <= still[-1] <= went_on + timedelta(seconds=1)
@@ -129,7 +136,7 @@ def test_a_suspended_broker_stands_still() -> None:
 @pytest.mark.parametrize("name", ["leader_move", "broker_killed"])
 def test_sessions_go_on_under_the_new_name(name: str) -> None:
     """Fetch sessions that were met before the node id was known are alive once, as the table has them."""
-    last = prints(PATHS[name], SPEED, EVERY_S)[-2]
+    last = played(PATHS[name])[-2]
     alive = [
         row["broker"]
         for row in kdissect.open(PATHS[name]).table("fetch_sessions").to_pylist()

@@ -90,6 +90,7 @@ def spark() -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     built = SparkSession.builder.master("local[2]").appName("kdissect tests").config("spark.ui.enabled", "false")
     built = built.config("spark.sql.session.timeZone", "UTC").config("spark.ui.showConsoleProgress", "false")
+    built = built.config("spark.sql.shuffle.partitions", "2")  # not 200, of a few rows each
     session = built.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session

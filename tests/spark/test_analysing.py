@@ -79,16 +79,16 @@ def test_rows_of_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     "names",
     [
         ["k4_session_eviction.pcap"],
-        ["k4_java_classic.pcap"],
+        pytest.param(["k4_java_classic.pcap"], marks=pytest.mark.exhaustive),  # test_spans.py has all four
         ["k4_transactions.pcap"],
-        ["k4_share_group.pcap"],
+        pytest.param(["k4_share_group.pcap"], marks=pytest.mark.exhaustive),
         ["stories/net_delay_client.pcap.zst", "stories/net_delay_broker.pcap.zst"],
     ],
 )
 def test_spans_are_those_of_one_machine(
     names: list[str], captures: Path, simulate: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spans, "SPAN_ROWS", 100)
+    monkeypatch.setattr(spans, "SPAN_ROWS", 250)  # five to twenty spans
     paths = [captures / name for name in names]
     expected = kdissect.open(paths).table("findings").to_pylist()
     found = simulate(paths, 3, ["findings"])["findings"].to_pylist()

@@ -70,9 +70,11 @@ def test_giant_connections_are_decoded_in_units(spark: Any, captures: Path, rota
     found.unpersist()
 
 
+@pytest.mark.exhaustive
 def test_brokers_of_many_rows_are_analysed_span_by_span(
     spark: Any, captures: Path, equal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`test_killed_workers.py` has such spans, and `test_time_spans.py` all tables of others, before a change lands."""
     monkeypatch.setattr(time_spans, "SPAN_ROWS", 300)
     paths = [captures / f"{name}.pcap" for name in ("base", "k4_session_eviction", "k4_share_group")]
     names = [*analysing.MADE, "findings", "connections", "problems"]

@@ -26,7 +26,10 @@ SOME = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("partitions", [1, pytest.param(3, marks=pytest.mark.whole), 16])
+@pytest.mark.parametrize(
+    "partitions",
+    [pytest.param(3, marks=pytest.mark.whole), *(pytest.param(n, marks=pytest.mark.exhaustive) for n in (1, 16))],
+)
 @pytest.mark.parametrize("transport", ["ranges", "payload"])
 def test_tables_equal_the_local_engine(
     captures: Path, simulate: Any, equal: Any, partitions: int, transport: str
@@ -51,7 +54,8 @@ def test_connections_cut_across_files(
 @pytest.mark.parametrize(
     "names",
     [
-        ("base.pcap", "k4_share_group.pcap", "k4_slow_and_throttled.pcap"), ("k4_session_eviction.pcap",),
+        ("base.pcap", "k4_share_group.pcap", "k4_slow_and_throttled.pcap"),
+        pytest.param(("k4_session_eviction.pcap",), marks=pytest.mark.exhaustive),  # it is cut anywhere below
         ("k4_transactions.pcap", "k4_java_classic.pcap"), ("sweep_391_kraft.pcap", "base_tiny.pcap"),
     ],
 )  # fmt: skip
@@ -67,7 +71,7 @@ def test_the_analysis_of_a_broker_goes_on_in_another_task(
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(1, 4))])
-@pytest.mark.parametrize("spans", [1, 2, 7, 50])
+@pytest.mark.parametrize("spans", [7, 1, 2, 50])
 def test_brokers_are_analysed_in_spans_cut_anywhere(
     captures: Path, simulate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch, spans: int, seed: int
 ) -> None:
@@ -88,7 +92,7 @@ def test_transactions_and_replicas_in_spans_cut_anywhere(
     names = [*MADE, "time_budget", "time_ledger", "topic_traffic", "deliveries", "transactions", "transaction_steps"]
     expected = kdissect.open(paths).tables(names)
     assert True in expected["fetches"]["is_follower"].to_pylist()
-    equal(simulate(paths, 3, names, spans=50, cuts=random.Random(4)), expected)
+    equal(simulate(paths, 3, names, spans=20, cuts=random.Random(4)), expected)
 
 
 def test_giant_connections_are_decoded_in_units(captures: Path, simulate: Any, equal: Any) -> None:

@@ -31,7 +31,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("fetches")
     found = {name: folder / f"{name}.pcap" for name in NAMES}
     for name, path in found.items():
-        WORKLOADS[name][1](path, 600_000 if name == "plain" else 3_000_000)
+        WORKLOADS[name][1](path, 600_000 if name == "plain" else 1_500_000)
     return found
 
 
