@@ -44,7 +44,7 @@ from kdissect.kafka.exchanges.outcome import (
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import SIDES, Exchange, Frame
-from kdissect.kernels.structs import Records, Words
+from kdissect.kernels.structs import Flags, Records, Words
 from kdissect.problems import Kind
 from kdissect.schema import index
 from kdissect.schema.apikeys import ApiKey
@@ -56,8 +56,10 @@ SIDE_COLUMNS = (np.bool_, np.int32, np.bool_, np.int64, np.int64)
 """Types of what `Work` has for either side of an exchange."""
 COLUMNS = ((Long, np.int64), (Word, np.int32), (Short, np.int16), (Flag, np.int8))
 """Columns of `Completed` by their type."""
+INSTANTS = (Long.REQUEST_FIRST, Long.REQUEST_LAST, Long.RESPONSE_FIRST, Long.RESPONSE_LAST)
 NAMES = tuple(tuple(one.name.lower() for one in names) for names, _ in COLUMNS)
 
+LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 WORTH_SPARING = 1 << 15
 """Exchanges of a part from which on less is decoded where less is enough. Rows of fewer are worked on together with
 those that follow, which may tell what is lacking."""
@@ -93,6 +95,55 @@ class Joining:
         return self.told(connections[np.isin(keys, self.apis)])
 
 
+class Skimming:
+    """What is enough of exchanges that no rows are made of: a decoder without the fields that only rows read. `needed`:
+    which exchanges with these instants have rows, int64[4, n]: request's first and last byte, response's first and last
+    one. `joining`: what is enough where brokers have told their clusters."""
+
+    def __init__(self, decoder: Decoder, needed: Callable[[Words], Flags], joining: Joining | None) -> None:
+        self.decoder = decoder
+        self.needed = needed
+        self.joining = joining
+        self._heard = np.zeros(0, np.bool_)
+        """Connections of which an exchange was complete."""
+        self._reads: dict[tuple[Decoder, int], bool] = {}
+        """Whether a decoder reads anything of messages, by API and version."""
+
+    def enough(self, part: Work) -> Decoder | None:
+        """The decoder that is enough for these exchanges, None where some have rows."""
+        if self.needed(part.longs[list(INSTANTS)]).any():
+            return None
+        return self._decoder(part.shorts[Short.API_KEY], part.ints[Word.CONN])
+
+    def pick(self, which: Words, rows: Records, base: int) -> Words:
+        """Of these exchanges of a harvest those that have rows, or that tell anything: messages that are read, the
+        first exchange of a connection, and responses without a request, which may be of any API. `base` is added to
+        the numbers of connections."""
+        api, connection = rows["api"][which], rows["connection"][which]
+        decoder = self._decoder(api, connection + base)
+        places = [rows[side][word][which] for side in SIDES for word in ("first", "last")]
+        instants = np.stack([np.where(place == 0, NULL_TIME, place) for place in places])
+        kinds, kind = np.unique((api << 32) | (rows["version"][which] & 0xFFFFFFFF), return_inverse=True)
+        keep = self.needed(instants) | np.array([self._is_read(decoder, one) for one in kinds.tolist()], np.bool_)[kind]
+        keep |= rows["orphan"][which] == 1
+        connections, first = np.unique(connection, return_index=True)
+        if len(connections) and connections[-1] >= len(self._heard):
+            self._heard = np.append(self._heard, np.zeros(connections[-1] + 1, np.bool_))
+        keep[first[~self._heard[connections]]] = True
+        self._heard[connections] = True
+        return which[keep]
+
+    def _decoder(self, keys: npt.NDArray[Any], connections: npt.NDArray[Any]) -> Decoder:
+        joining = self.joining
+        return joining.decoder if joining is not None and joining.over(keys, connections) else self.decoder
+
+    def _is_read(self, decoder: Decoder, kind: int) -> bool:
+        if (decoder, kind) not in self._reads:
+            key, version = kind >> 32, kind & 0xFFFFFFFF
+            self._reads[decoder, kind] = key in LOGINS or decoder.makes_rows(key, version)
+        return self._reads[decoder, kind]
+
+
 class Completion:
     """Turns harvests of one capture into `Completed`. `reader` reads input again that left the window; `steps`: packets
     that follow a step back of the clock, in order, which may become more; `sparing`: decodes what it is enough for;
@@ -114,6 +165,10 @@ class Completion:
         self.aside = aside
         self.joining: Joining | None = None
         """What decodes less once it is known which clusters brokers belong to."""
+        self.skimming: Skimming | None = None
+        """What is enough where no rows are made."""
+        self.sifts = False
+        """Whether exchanges without rows that tell nothing else may be left out."""
         self.logins = Logins(dissector, ledger)
         self.inference = Inference(decoder)
         self._newest = decoder.library.newest.astype(np.int64)
@@ -135,6 +190,9 @@ class Completion:
             times, which = times[:n], which[:n]
             if not by_time(times, which, spare[:n], self._counts):
                 which = which[np.argsort(times, kind="stable")]
+            if self.skimming is not None and self.sifts:
+                which = self.skimming.pick(which, rows, self.ledger.base)
+                n = len(which)
             work = self._room(which)
             first = 0
             while first < n:
@@ -280,7 +338,10 @@ class Completion:
         """The exchanges of a part, their bodies decoded."""
         n = len(part.rows)
         decoder = self.decoder
-        if self.sparing is not None and self.sparing.enough(part.shorts[Short.API_KEY]):
+        less = None if self.skimming is None else self.skimming.enough(part)
+        if less is not None:
+            decoder = less
+        elif self.sparing is not None and self.sparing.enough(part.shorts[Short.API_KEY]):
             decoder = self.sparing.decoder
         elif self.joining is not None and self.joining.over(part.shorts[Short.API_KEY], part.ints[Word.CONN]):
             decoder = self.joining.decoder
