@@ -126,8 +126,9 @@ def share_of_time(path: Path, name: str, column: str, share: float) -> str:
     return str(times[int(len(times) * share)].isoformat())
 
 
-def test_the_analysis_ends_where_no_rows_follow(ended: list[Candidates], begun: list[Any]) -> None:
-    path = CAPTURES / "k4_slow_and_throttled.pcap"
+@pytest.mark.parametrize("name", ["k4_slow_and_throttled", "era_2_8_2", "base"])
+def test_the_analysis_ends_where_no_rows_follow(name: str, ended: list[Candidates], begun: list[Any]) -> None:
+    path = CAPTURES / f"{name}.pcap"
     until = share_of_time(path, "fetches", "requested_at", 0.3)
     whole = kdissect.open(path).table("fetches")
     begun.clear()
@@ -141,7 +142,7 @@ def test_the_analysis_ends_where_no_rows_follow(ended: list[Candidates], begun: 
 
 def test_fewer_messages_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of exchanges that a filter rules out, before and behind the time asked for."""
-    path = CAPTURES / "k4_slow_and_throttled.pcap"
+    path = CAPTURES / "era_2_8_2.pcap"
     begin, end = (share_of_time(path, "fetches", "requested_at", share) for share in (0.2, 0.22))
     decoded: list[int] = []
     decode = Decoder.decode
