@@ -106,8 +106,8 @@ class Skimming:
         self.joining = joining
         self._heard = np.zeros(0, np.bool_)
         """Connections of which an exchange was complete."""
-        self._reads: dict[tuple[Decoder, int], bool] = {}
-        """Whether a decoder reads anything of messages, by API and version."""
+        self._reads: dict[Decoder, npt.NDArray[np.int8]] = {}
+        """Whether a decoder reads anything of messages, a row for each API and version; -1 not known."""
 
     def enough(self, part: Work) -> Decoder | None:
         """The decoder that is enough for these exchanges, None where some have rows."""
@@ -123,25 +123,32 @@ class Skimming:
         decoder = self._decoder(api, connection + base)
         places = [rows[side][word][which] for side in SIDES for word in ("first", "last")]
         instants = np.stack([np.where(place == 0, NULL_TIME, place) for place in places])
-        kinds, kind = np.unique((api << 32) | (rows["version"][which] & 0xFFFFFFFF), return_inverse=True)
-        keep = self.needed(instants) | np.array([self._is_read(decoder, one) for one in kinds.tolist()], np.bool_)[kind]
+        keep: Flags = self.needed(instants) | self._read(decoder, api, rows["version"][which])
         keep |= rows["orphan"][which] == 1
-        connections, first = np.unique(connection, return_index=True)
-        if len(connections) and connections[-1] >= len(self._heard):
-            self._heard = np.append(self._heard, np.zeros(connections[-1] + 1, np.bool_))
-        keep[first[~self._heard[connections]]] = True
-        self._heard[connections] = True
+        most = int(connection.max(initial=-1))
+        if most >= len(self._heard):
+            self._heard = np.append(self._heard, np.zeros(most + 1, np.bool_))
+        fresh = np.flatnonzero(~self._heard[connection])
+        if len(fresh):
+            keep[fresh[np.unique(connection[fresh], return_index=True)[1]]] = True
+            self._heard[connection] = True
         return which[keep]
 
     def _decoder(self, keys: npt.NDArray[Any], connections: npt.NDArray[Any]) -> Decoder:
         joining = self.joining
         return joining.decoder if joining is not None and joining.over(keys, connections) else self.decoder
 
-    def _is_read(self, decoder: Decoder, kind: int) -> bool:
-        if (decoder, kind) not in self._reads:
-            key, version = kind >> 32, kind & 0xFFFFFFFF
-            self._reads[decoder, kind] = key in LOGINS or decoder.makes_rows(key, version)
-        return self._reads[decoder, kind]
+    def _read(self, decoder: Decoder, api: Words, version: Words) -> Flags:
+        """Which messages of these APIs and versions a decoder reads anything of, logins and unknown ones among them."""
+        keys, versions = decoder.table.shape[:2]
+        known = (api >= 0) & (api < keys) & (version >= 0) & (version < versions)
+        kinds = np.where(known, api * versions + version, keys * versions)
+        reads = self._reads.setdefault(decoder, np.full(keys * versions + 1, -1, np.int8))
+        reads[-1] = 1
+        for kind in np.flatnonzero((np.bincount(kinds, minlength=len(reads)) > 0) & (reads < 0)).tolist():
+            key = kind // versions
+            reads[kind] = key in LOGINS or decoder.makes_rows(key, kind % versions)
+        return reads[kinds] > 0
 
 
 class Completion:
