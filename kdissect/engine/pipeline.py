@@ -78,8 +78,10 @@ def _without_topic_ids(decoder: Decoder) -> Decoder | None:
     )
 
 
-def _joining(decoder: Decoder | None, told: Callable[[npt.NDArray[np.int32]], bool]) -> Joining | None:
-    return None if decoder is None else Joining(decoder, sorted({key for key, _ in JOINING}), told)
+def _joining_decoder(
+    decoder: Decoder | None, clusters_known: Callable[[npt.NDArray[np.int32]], bool]
+) -> Joining | None:  # fmt: skip
+    return None if decoder is None else Joining(decoder, sorted({key for key, _ in JOINING}), clusters_known)
 
 
 class Strand:
@@ -100,11 +102,13 @@ class Strand:
         programs = decoder.programs()
         self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
         self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps)
-        told = partial(builder.told_clusters, self.walker.directory)
-        self.completion.joining = _joining(wishes.unjoining, told)
+        clusters_known = partial(builder.told_clusters, self.walker.directory)
+        self.completion.joining = _joining_decoder(wishes.unjoining, clusters_known)
         if wishes.skimming is not None:
             less, needed = wishes.skimming
-            self.completion.skimming = Skimming(less, needed, _joining(_without_topic_ids(less), told))
+            self.completion.skimming = Skimming(
+                less, needed, _joining_decoder(_without_topic_ids(less), clusters_known)
+            )
             # A selection and several captures look at all exchanges.
             self.completion.sifts = builder.selected is None and builder.sights is None
         self._rereadable = capture.rereadable

@@ -192,7 +192,7 @@ class TableBuilder:
         if "leaders" in self.columns:
             self.leaders.feed(block)
         if self.candidates is not None:
-            rows = self.candidates.wanted(block)
+            rows = self.candidates.pick_rows(block)
             if rows is not None and not len(rows):
                 self.fed, self._walked = None, []
                 return {}

@@ -94,15 +94,12 @@ class Candidates:
             return _any([_inside(spans, instants, len(instants[0])) for spans, _ in self._tables])
         return self._late(instants) if self.over else np.ones(len(instants[0]), np.bool_)
 
-    def wanted(self, block: Block) -> Int64s | None:
-        """The exchanges of a block of which rows are to be made; None: all. Raises EarlierRows."""
+    def pick_rows(self, block: Block) -> Int64s | None:
+        """The exchanges of a block of which rows are to be made; None: all, or so many that it does not pay to leave out
+        others. Raises EarlierRows."""
         if self.analysed:
             self._note(block.done)
             return np.zeros(0, np.int64) if self.over else None
-        return self.rows(block)
-
-    def rows(self, block: Block) -> Int64s | None:
-        """The exchanges of a block that may have rows; None: all, or so many that the others are not worth it."""
         instants = instants_of(block.done)
         kept = np.zeros(len(block), np.bool_)
         for spans, limits in self._tables:

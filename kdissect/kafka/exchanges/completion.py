@@ -113,18 +113,18 @@ class Skimming:
         """The decoder that is enough for these exchanges, None where some have rows."""
         if self.needed(part.longs[list(INSTANTS)]).any():
             return None
-        return self._decoder(part.shorts[Short.API_KEY], part.ints[Word.CONN])
+        return self._choose_decoder(part.shorts[Short.API_KEY], part.ints[Word.CONN])
 
-    def pick(self, which: Words, rows: Records, base: int) -> Words:
+    def pick_exchanges(self, exchanges: Words, rows: Records, base: int) -> Words:
         """Of these exchanges of a harvest those that have rows, or that tell anything: messages that are read, the
         first exchange of a connection, and responses without a request, which may be of any API. `base` is added to
         the numbers of connections."""
-        api, connection = rows["api"][which], rows["connection"][which]
-        decoder = self._decoder(api, connection + base)
-        places = [rows[side][word][which] for side in SIDES for word in ("first", "last")]
+        api, connection = rows["api"][exchanges], rows["connection"][exchanges]
+        decoder = self._choose_decoder(api, connection + base)
+        places = [rows[side][word][exchanges] for side in SIDES for word in ("first", "last")]
         instants = np.stack([np.where(place == 0, NULL_TIME, place) for place in places])
-        keep: Flags = self.needed(instants) | self._read(decoder, api, rows["version"][which])
-        keep |= rows["orphan"][which] == 1
+        keep: Flags = self.needed(instants) | self._reads_messages(decoder, api, rows["version"][exchanges])
+        keep |= rows["orphan"][exchanges] == 1
         most = int(connection.max(initial=-1))
         if most >= len(self._heard):
             self._heard = np.append(self._heard, np.zeros(most + 1, np.bool_))
@@ -132,13 +132,13 @@ class Skimming:
         if len(fresh):
             keep[fresh[np.unique(connection[fresh], return_index=True)[1]]] = True
             self._heard[connection] = True
-        return which[keep]
+        return exchanges[keep]
 
-    def _decoder(self, keys: npt.NDArray[Any], connections: npt.NDArray[Any]) -> Decoder:
+    def _choose_decoder(self, keys: npt.NDArray[Any], connections: npt.NDArray[Any]) -> Decoder:
         joining = self.joining
         return joining.decoder if joining is not None and joining.over(keys, connections) else self.decoder
 
-    def _read(self, decoder: Decoder, api: Words, version: Words) -> Flags:
+    def _reads_messages(self, decoder: Decoder, api: Words, version: Words) -> Flags:
         """Which messages of these APIs and versions a decoder reads anything of, logins and unknown ones among them."""
         keys, versions = decoder.table.shape[:2]
         known = (api >= 0) & (api < keys) & (version >= 0) & (version < versions)
@@ -198,7 +198,7 @@ class Completion:
             if not by_time(times, which, spare[:n], self._counts):
                 which = which[np.argsort(times, kind="stable")]
             if self.skimming is not None and self.sifts:
-                which = self.skimming.pick(which, rows, self.ledger.base)
+                which = self.skimming.pick_exchanges(which, rows, self.ledger.base)
                 n = len(which)
             work = self._room(which)
             first = 0
