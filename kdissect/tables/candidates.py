@@ -95,8 +95,8 @@ class Candidates:
         return self._late(instants) if self.over else np.ones(len(instants[0]), np.bool_)
 
     def pick_rows(self, block: Block) -> Int64s | None:
-        """The exchanges of a block of which rows are to be made; None: all, or so many that it does not pay to leave out
-        others. Raises EarlierRows."""
+        """The exchanges of a block of which rows are to be made; None: all, or so many that leaving out
+        others does not pay. Raises EarlierRows."""
         if self.analysed:
             self._note(block.done)
             return np.zeros(0, np.int64) if self.over else None
