@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,3 +217,14 @@ def test_apis_and_clients() -> None:
         "request_first_at is null", "request_first_at < null", "request_first_at != '2020-01-01'",
     ):  # fmt: skip
         check(opened, "exchanges", whole, where)
+
+
+def test_what_is_read_once() -> None:
+    """A pipe is not read again: the analysis goes on, other columns leave exchanges out all the same."""
+    path = CAPTURES / "base.pcap"
+    where = f"requested_at < '{share_of_time(path, 'fetches', 'requested_at', 0.3)}'"
+    for columns in (None, ["exchange_id", "topics"]):
+        whole = filtered(kdissect.open(path).table("fetches"), "fetches", where)
+        found = kdissect.open(io.BytesIO(path.read_bytes())).table("fetches", columns, where)
+        compared = [one for one in found.column_names if one not in ("capture", "connection_id", "exchange_id")]
+        assert found.select(compared).equals(whole.select(compared))
