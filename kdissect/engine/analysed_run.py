@@ -6,9 +6,9 @@ The columns that the caller asks for decide: where none of them needs the analys
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,7 @@ from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.engine.timings import Timings
 from kdissect.problems import Kind
-from kdissect.tables.builder import TRAFFIC, TableBuilder
+from kdissect.tables.builder import TRAFFIC, TableBuilder, filtered
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -40,8 +40,11 @@ from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
     from kdissect.engine.bounds.spool import Place, Spool
+    from kdissect.tables.candidates import Candidates
     from kdissect.tables.fetch_rows import NamedFetches
     from kdissect.tables.traffic_sums import Sums
+
+T = TypeVar("T")
 
 PROGRESSIVE = tuple(name for name, table in TABLES.items() if table.progressive)
 """Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
@@ -91,9 +94,10 @@ class AnalysedRun:
         self.asked = tables
         self.where = where or {}
         self.clock = settings.timings
-        self.stage, self.books = analysed(captures, tables, settings)
-        self.run = Run(self.books, inputs)
-        self.run.marks = not self.stage.idle
+        self._captures, self._settings, self._inputs = captures, settings, inputs
+        self._steps_back = False
+        """The clock of a capture steps back so far that an exchange came when enough was thought to be read."""
+        self._open()
         self._named: Mapping[str, str] = {}
         """What `rename_brokers` was given last."""
         self.vocabulary = Coder()
@@ -101,6 +105,51 @@ class AnalysedRun:
         self.sums: list[Sums] = []
         """What the rows of the part that `parts` gave last say of topics, where they come as codes; its texts of topics
         have the names that are known."""
+
+    def _open(self) -> None:
+        """Begin, or begin again."""
+        self.stage, self.books = analysed(self._captures, self.asked, self._settings)
+        self.run = Run(self.books, self._inputs)
+        self.run.marks = not self.stage.idle
+        self._candidates: Candidates | None = None
+
+    @property
+    def _regular(self) -> bool:
+        """Whether what is read are files that lie there whole, and can be read again."""
+        members = [member for capture in self._captures for member in capture.members]
+        return self._inputs is None and self._settings.follow is None and all(member.regular for member in members)
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether the filters say up to when rows are wanted, so that the analysis need not go on behind it."""
+        if self.stage.idle or not self._regular:
+            return False
+        from kdissect.tables.candidates import candidates
+
+        return candidates(self.asked, self.where, analysed=True) is not None
+
+    def _read(self, make: Callable[[], T]) -> T:
+        """Returns what `make` makes of all that is read. Rows of exchanges that the filters rule out are not made, if
+        that does not change the others. Where a clock stepped back behind what was enough, everything is read again."""
+        if not self.where or not (self._regular or self.stage.idle):
+            return make()
+        from kdissect.tables.candidates import EarlierRows, candidates
+
+        if not self._steps_back:
+            self._candidates = candidates(self.asked, self.where, not self.stage.idle)
+        if self._candidates is not None:
+            self.books.pass_over(self._candidates)
+        try:
+            return make()
+        except EarlierRows:
+            self._steps_back = True
+            self._open()
+            return make()
+
+    def _block_ended(self) -> None:
+        """Of the exchanges of a block all rows were taken."""
+        if self._candidates is not None:
+            self._candidates.end_behind(self.run.watermark)
 
     @property
     def builder(self) -> TableBuilder:
@@ -135,11 +184,7 @@ class AnalysedRun:
     def all_tables(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
         """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes. Of rows
         that are more than the memory allowed, the first ones (`Settings.memory`)."""
-        pieces = Pieces(self.books, self.where if self.stage.idle else {})
-        room = Room(self.books.settings.memory)
-        for part in self.run.rows():
-            if room.admit(part.tables, sum(size(batch) for batch in part.beside.values())):
-                pieces.keep_part(part)
+        pieces, room = self._read(self._all_pieces)
         at_the_end = self._finished(room)
         if self.stage.idle:
             return {name: [*pieces.rows.get(name, ()), *_pieces_of(at_the_end, name)] for name in self.asked}
@@ -149,6 +194,19 @@ class AnalysedRun:
         tables = self.stage.analyse_tables({**made, **at_the_end}, pieces.messages())
         self.clock.at(timings.REST)
         return {name: _pieces_of(tables, name) for name in self.asked}
+
+    def _all_pieces(self) -> tuple[Pieces, Room]:
+        """All rows, and what they left of the room."""
+        pieces = Pieces(self.books, self.where if self.stage.idle else {})
+        room = Room(self.books.settings.memory)
+        block = 0
+        for part in self.run.rows():
+            if part.block != block:
+                self._block_ended()
+            block = part.block
+            if room.admit(part.tables, sum(size(batch) for batch in part.beside.values())):
+                pieces.keep_part(part)
+        return pieces, room
 
     def _finished(self, room: Room) -> dict[str, pa.Table]:
         """The tables made at the end, as far as there is room."""
@@ -217,14 +275,40 @@ class AnalysedRun:
 
     def settled(self, spool: Spool) -> Iterator[dict[str, pa.Table]]:
         """Rows of all tables that are not made at the end, as `parts` gives them, with the names that any message
-        tells: they lie in `spool` until everything was read."""
+        tells: they lie in `spool` until everything was read. Where the tables asked for have filters, rows for which
+        these do not hold may be left out."""
+        if self.where and not self.stage.idle and self._regular:
+            try:
+                parts = self._read(lambda: self._filtered_as_read(spool))
+            except LateNames:
+                self._open()
+            else:
+                yield from ({name: spool.get(place) for name, place in part.items()} for part in parts)
+                return
         for lot in self.settled_lots(spool):
             yield worked(self.stage, self.clock, lot)
         yield finished(self.stage, self.clock)
 
+    def _filtered_as_read(self, spool: Spool) -> list[dict[str, Place]]:
+        """Rows for which the filters hold, worked on as they are read: what is set aside are the few that are kept.
+        Raises LateNames."""
+        from kdissect.engine.bounds.spool import together
+
+        parts: list[dict[str, Place]] = []
+        for part, _ in self.as_read():
+            parts.append({})
+            for name in self.asked:
+                rows = part.pop(name, None)
+                if rows is not None and name in self.where:
+                    rows = filtered(name, rows, self.where[name])
+                if rows is not None and (whole := together([rows])) is not None:
+                    parts[-1][name] = spool.put(whole)
+            part.clear()  # nothing of it is held while more is read
+        return parts
+
     def settled_lots(self, spool: Spool) -> Iterator[Lot]:
         """The lots that `settled` works on."""
-        for aside in [pieces.spool_all(spool, mark) for pieces, mark in self._lots()]:
+        for aside in self._read(lambda: [pieces.spool_all(spool, mark) for pieces, mark in self._lots()]):
             self.clock.at(timings.TABLES)
             unresolved = {name: [spool.get(place)] for name, place in aside.tables.items()}
             messages = {kind: spool.get(place) for kind, place in aside.messages.items()}
@@ -263,6 +347,8 @@ class AnalysedRun:
             if (part.block != block or flows) and pieces.count >= LOT:
                 yield pieces, self.run.watermark
                 pieces = Pieces(self.books)
+            if part.block != block:
+                self._block_ended()
             block = part.block
             pieces.keep_part(part)
             del part  # its rows go as soon as they were worked on

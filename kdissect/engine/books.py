@@ -27,6 +27,7 @@ from kdissect.tcp.layout import NULL
 
 if TYPE_CHECKING:
     from kdissect.engine.settings import Settings
+    from kdissect.tables.candidates import Candidates
 
 
 class Books:
@@ -89,6 +90,12 @@ class Books:
         columns = {name: read for name, read in self.builder.columns.items() if name != "produce_partitions"}
         self.wishes.aside = True
         self.wishes.sparing = Sparing(self._decoder(columns, self.wishes.type, self.wishes.beside), REPLICATED)
+
+    def pass_over(self, candidates: Candidates) -> None:
+        """Make rows of these exchanges alone. Of the messages of others decode no more than what tells names."""
+        self.builder.candidates = candidates
+        wanted = self._decoder({}, None, {}, self.builder.columns).wanted
+        self.wishes.skimming = Decoder(wanted, checked=True, sparse=wanted.keys()), candidates.needed
 
     def narrow(self) -> None:
         """From the next block that is read on decode no more than what the columns of the builder need by now."""

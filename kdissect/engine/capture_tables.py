@@ -160,7 +160,8 @@ class CaptureTables:
     def batches(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet."""
+        """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet. Where a
+        filter says up to when, and the analysis takes part, rows come once everything was read, as from `parts`."""
         shown = columns_of(name, columns)
         condition = self._condition(name, where)
         made = _with_filter(shown, condition)
@@ -169,6 +170,11 @@ class CaptureTables:
             yield from self._analysed_batches(name, made, condition, shown)
             return
         books = Books(self._captures, {name: made}, settings)
+        if condition is not None:
+            from kdissect.tables.candidates import candidates
+
+            if (found := candidates([name], {name: condition}, analysed=False)) is not None:
+                books.pass_over(found)
         for rows in _together(Run(books), name):
             yield from books.builder.finished(name, rows, condition, shown).combine_chunks().to_batches()
         if TABLES[name].made.at_the_end:
@@ -253,7 +259,16 @@ class CaptureTables:
         if not TABLES[name].progressive:
             yield from self._tables({name: shown_columns}, {}, {name: condition})[name].to_batches()
             return
-        run = AnalysedRun(self._captures, {name: read_columns}, self._settings)
+        early = {} if condition is None else {name: condition}
+        run = AnalysedRun(self._captures, {name: read_columns}, self._settings, where=early)
+        if run.ends_early:
+            from kdissect.engine.bounds.spool import Spool
+
+            with scratch() as folder, Spool(Path(folder)) as spool:
+                for part in run.settled(spool):
+                    if name in part and part[name].num_rows:
+                        yield from run.builder.pieces(name, [part[name]], condition, shown_columns)
+            return
         for part in run.parts():
             if name in part and part[name].num_rows:
                 yield from run.builder.pieces(name, [part[name]], condition, shown_columns, resolved=True)

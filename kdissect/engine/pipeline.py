@@ -6,7 +6,7 @@ that is carried from block to block lives in the strand's objects, so strands kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,7 +19,7 @@ from kdissect.engine.inputs import Packets
 from kdissect.engine.timings import KAFKA, REST, TABLES, TCP, Timings
 from kdissect.kafka.completed import Completed
 from kdissect.kafka.exchanges import payloads
-from kdissect.kafka.exchanges.completion import Completion, Joining, Sparing
+from kdissect.kafka.exchanges.completion import Completion, Joining, Skimming, Sparing
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.encryption.unsealing import Unsealer
@@ -29,6 +29,7 @@ from kdissect.tables.clusters import JOINING
 from kdissect.tables.identity import exchange_ids
 
 Words = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Kind = tuple[int, int]
 """API key, and 0 for requests or 1 for responses."""
 
@@ -60,6 +61,8 @@ class Wishes:
         """Decodes less, enough where brokers have told their ClusterIds; None: no less."""
         self.aside = False
         """Whether only the analysis reads fetches: then most are read aside (`kdissect.tables.fetch_bodies`)."""
+        self.skimming: tuple[Decoder, Callable[[Words], Flags]] | None = None
+        """What decodes less for exchanges that no rows are made of, and which these are not; None: all have rows."""
 
 
 def _without_topic_ids(decoder: Decoder) -> Decoder | None:
@@ -73,6 +76,12 @@ def _without_topic_ids(decoder: Decoder) -> Decoder | None:
     return Decoder(
         {kind: paths for kind, paths in wanted.items() if paths != frozenset()}, checked=True, sparse=decoder.sparse
     )
+
+
+def _joining_decoder(
+    decoder: Decoder | None, clusters_known: Callable[[npt.NDArray[np.int32]], bool]
+) -> Joining | None:  # fmt: skip
+    return None if decoder is None else Joining(decoder, sorted({key for key, _ in JOINING}), clusters_known)
 
 
 class Strand:
@@ -93,9 +102,15 @@ class Strand:
         programs = decoder.programs()
         self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
         self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps)
-        if wishes.unjoining is not None:
-            told = partial(builder.told_clusters, self.walker.directory)
-            self.completion.joining = Joining(wishes.unjoining, sorted({key for key, _ in JOINING}), told)
+        clusters_known = partial(builder.told_clusters, self.walker.directory)
+        self.completion.joining = _joining_decoder(wishes.unjoining, clusters_known)
+        if wishes.skimming is not None:
+            less, needed = wishes.skimming
+            self.completion.skimming = Skimming(
+                less, needed, _joining_decoder(_without_topic_ids(less), clusters_known)
+            )
+            # A selection and several captures look at all exchanges.
+            self.completion.sifts = builder.selected is None and builder.sights is None
         self._rereadable = capture.rereadable
 
     def make_way(self) -> None:

@@ -77,6 +77,11 @@ class Layout:
             raise UsageError(f"{message.name} has no field {', '.join(sorted(unknown))}")
 
     @property
+    def values(self) -> frozenset[int]:
+        """The columns that have values of their own: the others hold these."""
+        return frozenset(column.index for column in self.columns if column.kind not in ("list", "struct"))
+
+    @property
     def end_column(self) -> int:
         """Number of the first column behind this layout's."""
         return self.first_column + len(self.columns)

@@ -64,6 +64,7 @@ from kdissect.tables.versions import Offered
 from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
+    from kdissect.tables.candidates import Candidates
     from kdissect.tables.coded_rows import Later
     from kdissect.tables.fetch_rows import NamedFetches
     from kdissect.tables.selection import Selected
@@ -121,6 +122,8 @@ class TableBuilder:
         """Which exchanges and connections are wanted; None: all."""
         self.sights: Sights | None = None
         """Connections that several captures saw; None: there are none."""
+        self.candidates: Candidates | None = None
+        """Of which exchanges rows are made; None: of all."""
         self.fed: Completed | None = None
         """The exchanges of the block fed last that are wanted."""
         self.keyed = False
@@ -184,11 +187,17 @@ class TableBuilder:
             block = walked.block
         elif self.sights is not None:
             block = self.block(self.sights.of(block.done, block.connections))
-        self.fed = block.done
         if "api_versions" in self.columns:
             self.offered.feed(block)
         if "leaders" in self.columns:
             self.leaders.feed(block)
+        if self.candidates is not None:
+            rows = self.candidates.pick_rows(block)
+            if rows is not None and not len(rows):
+                self.fed, self._walked = None, []
+                return {}
+            block = self._only(block, rows)
+        self.fed = block.done
         if walked is None:
             block.batches, block.sent = self._recorder.begin(block)
         self._walked = None if walked is None else walked.recorded
@@ -202,6 +211,13 @@ class TableBuilder:
                     self._odd.append(qualities.odd_times(block.odd, block, name))
                     block.odd.rows = []
         return out
+
+    def _only(self, block: Block, rows: npt.NDArray[np.int64] | None) -> Block:
+        """The exchanges of a block in these rows, at least; None: all."""
+        from kdissect.tables.selection import only
+
+        counted = block.batches is not None or block.sent is not None  # of the partitions of all exchanges
+        return block if rows is None or counted else self.block(only(block.done, rows))
 
     def _make_rows(self, name: str, block: Block) -> pa.RecordBatch:
         """Rows of a table. Where none of the messages that tell them is in the block, those that were made first."""
@@ -279,6 +295,7 @@ class TableBuilder:
         made.coded = self.coded
         made.unnamed, made.sums_traffic = self.unnamed, self.sums_traffic
         made.sights, made.hosts = self.sights, self.hosts
+        made.candidates = self.candidates
         return made
 
     def learn(self, other: TableBuilder) -> None:

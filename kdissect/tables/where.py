@@ -59,7 +59,8 @@ SHOWN = 60
 
 
 class Limit(NamedTuple):
-    """A comparison that every row of a filter's result satisfies: `values` has several for `in`, else one."""
+    """A comparison that every row of a filter's result satisfies: `values` has several for `in`, else one. Times are
+    datetimes."""
 
     column: str
     operator: str
@@ -222,9 +223,10 @@ class _Parser:
         if left.name is not None and right.name is not None:
             self.comparable(left, right)
         elif left.name is not None:
-            self.limits.append(Limit(left.name, operator, (right.value,)))
+            self.limits.append(Limit(left.name, operator, (self.plain(right, left.name),)))
         else:
-            self.limits.append(Limit(str(right.name), _FLIPPED.get(operator, operator), (left.value,)))
+            limit = self.plain(left, str(right.name))
+            self.limits.append(Limit(str(right.name), _FLIPPED.get(operator, operator), (limit,)))
         return _COMPARE[operator](*sides)
 
     def member(self, operand: _Operand) -> pc.Expression:
@@ -290,6 +292,11 @@ class _Parser:
         raise self.error(
             f"column {column!r} is {_kind(kind)}, it cannot be compared with {_excerpt(value)}", operand.place
         )
+
+    def plain(self, operand: _Operand, column: str) -> Any:
+        """A value that a column is compared with, a datetime for times."""
+        of_time = pa.types.is_timestamp(self.schema.field(column).type)
+        return self.literal(operand, column).as_py() if of_time else operand.value
 
     def moment(self, text: str, place: int) -> datetime:
         try:

@@ -154,6 +154,12 @@ class TestOnSpark:
         pushed = next(line for line in plan.splitlines() if "PushedFilters" in line)
         assert "EqualTo(broker,1)" in pushed
         assert "GreaterThanOrEqual(requested_at," in pushed
+        early = begins[len(begins) // 4].isoformat(sep=" ").replace("+00:00", "")
+        until = f"requested_at < '{early}' and broker = '1'"
+        chosen = (
+            read.load(path).where(until.replace(f"'{early}'", f"timestamp '{early}'")).select("exchange_id", "hold")
+        )
+        equal({"fetches": chosen.toArrow()}, {"fetches": kdissect.open(path).table("fetches", chosen.columns, until)})
         assert read.load([path, str(captures / "base.pcap")]).where("capture = 'base.pcap'").rdd.getNumPartitions() == 1
         assert read.load(path).where("requested_at is null").count() == len(local) - len(begins)
 

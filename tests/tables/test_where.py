@@ -119,6 +119,15 @@ def test_what_was_meant(text: str, said: str) -> None:
     assert said in str(raised.value)
 
 
+def test_times_that_rows_lie_between() -> None:
+    found = parse("at < '2026-01-03' and '2026-01-02T01:00:00+01:00' <= at and n > 1", TABLE.schema).limits
+    begin, end = (datetime(2026, 1, day, tzinfo=UTC) for day in (2, 3))
+    assert [(limit.column, limit.operator, limit.values) for limit in found] == [
+        ("at", "<", (end,)), ("at", ">=", (begin,)), ("n", ">", (1,)),
+    ]  # fmt: skip
+    assert parse("at < '2026-01-03' or n > 1", TABLE.schema).limits == ()
+
+
 def test_units_limit_what_is_read() -> None:
     assert parse("latency_ms > 0.5s", TABLE.schema).limits[0].values == (500.0,)
 

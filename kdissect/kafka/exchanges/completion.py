@@ -44,7 +44,7 @@ from kdissect.kafka.exchanges.outcome import (
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import SIDES, Exchange, Frame
-from kdissect.kernels.structs import Records, Words
+from kdissect.kernels.structs import Flags, Records, Words
 from kdissect.problems import Kind
 from kdissect.schema import index
 from kdissect.schema.apikeys import ApiKey
@@ -56,8 +56,10 @@ SIDE_COLUMNS = (np.bool_, np.int32, np.bool_, np.int64, np.int64)
 """Types of what `Work` has for either side of an exchange."""
 COLUMNS = ((Long, np.int64), (Word, np.int32), (Short, np.int16), (Flag, np.int8))
 """Columns of `Completed` by their type."""
+INSTANTS = (Long.REQUEST_FIRST, Long.REQUEST_LAST, Long.RESPONSE_FIRST, Long.RESPONSE_LAST)
 NAMES = tuple(tuple(one.name.lower() for one in names) for names, _ in COLUMNS)
 
+LOGINS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 WORTH_SPARING = 1 << 15
 """Exchanges of a part from which on less is decoded where less is enough. Rows of fewer are worked on together with
 those that follow, which may tell what is lacking."""
@@ -93,6 +95,62 @@ class Joining:
         return self.told(connections[np.isin(keys, self.apis)])
 
 
+class Skimming:
+    """What is enough of exchanges that no rows are made of: a decoder without the fields that only rows read. `needed`:
+    which exchanges with these instants have rows, int64[4, n]: request's first and last byte, response's first and last
+    one. `joining`: what is enough where brokers have told their clusters."""
+
+    def __init__(self, decoder: Decoder, needed: Callable[[Words], Flags], joining: Joining | None) -> None:
+        self.decoder = decoder
+        self.needed = needed
+        self.joining = joining
+        self._heard = np.zeros(0, np.bool_)
+        """Connections of which an exchange was complete."""
+        self._reads: dict[Decoder, npt.NDArray[np.int8]] = {}
+        """Whether a decoder reads anything of messages, a row for each API and version; -1 not known."""
+
+    def enough(self, part: Work) -> Decoder | None:
+        """The decoder that is enough for these exchanges, None where some have rows."""
+        if self.needed(part.longs[list(INSTANTS)]).any():
+            return None
+        return self._choose_decoder(part.shorts[Short.API_KEY], part.ints[Word.CONN])
+
+    def pick_exchanges(self, exchanges: Words, rows: Records, base: int) -> Words:
+        """Of these exchanges of a harvest those that have rows, or that tell anything: messages that are read, the
+        first exchange of a connection, and responses without a request, which may be of any API. `base` is added to
+        the numbers of connections."""
+        api, connection = rows["api"][exchanges], rows["connection"][exchanges]
+        decoder = self._choose_decoder(api, connection + base)
+        places = [rows[side][word][exchanges] for side in SIDES for word in ("first", "last")]
+        instants = np.stack([np.where(place == 0, NULL_TIME, place) for place in places])
+        keep: Flags = self.needed(instants) | self._reads_messages(decoder, api, rows["version"][exchanges])
+        keep |= rows["orphan"][exchanges] == 1
+        most = int(connection.max(initial=-1))
+        if most >= len(self._heard):
+            self._heard = np.append(self._heard, np.zeros(most + 1, np.bool_))
+        fresh = np.flatnonzero(~self._heard[connection])
+        if len(fresh):
+            keep[fresh[np.unique(connection[fresh], return_index=True)[1]]] = True
+            self._heard[connection] = True
+        return exchanges[keep]
+
+    def _choose_decoder(self, keys: npt.NDArray[Any], connections: npt.NDArray[Any]) -> Decoder:
+        joining = self.joining
+        return joining.decoder if joining is not None and joining.over(keys, connections) else self.decoder
+
+    def _reads_messages(self, decoder: Decoder, api: Words, version: Words) -> Flags:
+        """Which messages of these APIs and versions a decoder reads anything of, logins and unknown ones among them."""
+        keys, versions = decoder.table.shape[:2]
+        known = (api >= 0) & (api < keys) & (version >= 0) & (version < versions)
+        kinds = np.where(known, api * versions + version, keys * versions)
+        reads = self._reads.setdefault(decoder, np.full(keys * versions + 1, -1, np.int8))
+        reads[-1] = 1
+        for kind in np.flatnonzero((np.bincount(kinds, minlength=len(reads)) > 0) & (reads < 0)).tolist():
+            key = kind // versions
+            reads[kind] = key in LOGINS or decoder.makes_rows(key, kind % versions)
+        return reads[kinds] > 0
+
+
 class Completion:
     """Turns harvests of one capture into `Completed`. `reader` reads input again that left the window; `steps`: packets
     that follow a step back of the clock, in order, which may become more; `sparing`: decodes what it is enough for;
@@ -114,6 +172,10 @@ class Completion:
         self.aside = aside
         self.joining: Joining | None = None
         """What decodes less once it is known which clusters brokers belong to."""
+        self.skimming: Skimming | None = None
+        """What is enough where no rows are made."""
+        self.sifts = False
+        """Whether exchanges without rows that tell nothing else may be left out."""
         self.logins = Logins(dissector, ledger)
         self.inference = Inference(decoder)
         self._newest = decoder.library.newest.astype(np.int64)
@@ -135,6 +197,9 @@ class Completion:
             times, which = times[:n], which[:n]
             if not by_time(times, which, spare[:n], self._counts):
                 which = which[np.argsort(times, kind="stable")]
+            if self.skimming is not None and self.sifts:
+                which = self.skimming.pick_exchanges(which, rows, self.ledger.base)
+                n = len(which)
             work = self._room(which)
             first = 0
             while first < n:
@@ -280,7 +345,10 @@ class Completion:
         """The exchanges of a part, their bodies decoded."""
         n = len(part.rows)
         decoder = self.decoder
-        if self.sparing is not None and self.sparing.enough(part.shorts[Short.API_KEY]):
+        less = None if self.skimming is None else self.skimming.enough(part)
+        if less is not None:
+            decoder = less
+        elif self.sparing is not None and self.sparing.enough(part.shorts[Short.API_KEY]):
             decoder = self.sparing.decoder
         elif self.joining is not None and self.joining.over(part.shorts[Short.API_KEY], part.ints[Word.CONN]):
             decoder = self.joining.decoder

@@ -21,6 +21,7 @@ from kdissect.kafka.exchanges.bodies import Aside, Decoded, Message, Type
 from kdissect.problems import UsageError
 from kdissect.schema import index
 from kdissect.schema import opcodes as k
+from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.columns import Shape, Used, place, record_batch, schema_of
 from kdissect.schema.filling import ColumnMemory, fill
 from kdissect.schema.fit import Programs
@@ -124,6 +125,17 @@ class Decoder:
         """The newest version with a known layout, -1 for an unknown API: what to try for a version newer than that."""
         return int(self.library.newest[key, side]) if 0 <= key < self.library.newest.shape[0] else -1
 
+    def makes_rows(self, key: int, version: int) -> bool:
+        """Whether rows may be made of requests of an API's version, or of their responses; True where that cannot be
+        said of the version alone."""
+        if key == ApiKey.API_VERSIONS:  # an answer may have the layout of another version
+            return True
+        programs = self.table[key, version]
+        if (programs < 0).any() or (self.library.alternative[programs] >= 0).any():
+            return True
+        state = self._ready(np.bincount(programs, minlength=len(self.library.identity)))
+        return any(state.compiled.get(int(program)) is not None for program in programs)
+
     def identity(self, program: int) -> tuple[int, int, int, int]:
         """(API key, version, side, variant) of a program id."""
         key, version, side, variant = (int(x) for x in self.library.identity[program])
@@ -225,7 +237,7 @@ class Decoder:
             shape = state.shapes[kind]
             program.null.discard(-1)
             program.has.discard(-1)
-            if kind in self.sparse and not program.has:
+            if kind in self.sparse and program.has.isdisjoint(layout.values):
                 state.compiled[which] = None
                 continue
             state.programs[which] = program.count, program.fill, layout.first_counter, layout.end_counter
