@@ -216,9 +216,8 @@ class ReplicationTracker:
                 self._waiting = rest, partitions.filter(mine)
                 partitions = partitions.filter(~mine)
         found = self._waits(produces, partitions, complete)
-        waits = [] if self._waiting is None else [times(self._waiting[0], "request_last_at")]
-        known = np.concatenate([np.array([watermark], np.int64), *waits])
-        self._forget(int(known[known != NULL_TIME].min(initial=2**63 - 1)))
+        waiting = np.zeros(0, np.int64) if self._waiting is None else times(self._waiting[0], "request_last_at")
+        self._forget(int(waiting[waiting != NULL_TIME].min(initial=watermark)))
         if isinstance(produces, Codes):
             hold, ms, _ = _holds(produces, found)
             return produces.with_columns({"hold": hold.astype(np.int64), "replication_ms": ms})

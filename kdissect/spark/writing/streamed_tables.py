@@ -146,14 +146,14 @@ def _write_cells(
     yield pa.RecordBatch.from_pylist(rows, MADE)
 
 
-def _put_in_place(place: Path, aside: Path, names: Sequence[str], schema: pa.Schema) -> None:
+def _put_in_place(place: Path, batch: Path, names: Sequence[str], schema: pa.Schema) -> None:
     """A batch's files of a table, one at least, appear together, unless they are there."""
     if place.exists():
         return
-    whole = aside / place.parent.name
+    whole = batch / place.parent.name
     whole.mkdir()
     for name in names:
-        (aside / name).rename(whole / name)
+        (batch / name).rename(whole / name)
     if not names:
         with ParquetFile(whole / "none.parquet", schema):
             pass
