@@ -1,10 +1,11 @@
 """`kdissect.spark.stream`: rows of exchanges while captures are being rotated into a directory.
 
 Complete files of the directory (`file_stream`) are grouped by their set. A stateful operator goes on with each set
-where it stopped (`kdissect.engine.resumption`). Connections, unfinished frames and waiting requests are its state, in
-Spark's RocksDB state store. The query's checkpoint has the files that were read and where each set stands. So with a
-sink that takes part in it (Spark's files, Delta, Iceberg) every row comes exactly once, whenever the query is stopped
-or killed. A set's files are read one after the other by one task; different sets by different tasks.
+where it stopped (`kdissect.engine.resumption`). Connections, unfinished frames, waiting requests and what the analysis
+knows are its state, in Spark's RocksDB state store. The query's checkpoint has the files that were read and where each
+set stands. So with a sink that takes part in it (Spark's files, Delta, Iceberg) every row comes exactly once, whenever
+the query is stopped or killed. A set's files are read one after the other by one task; different sets by different
+tasks.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ def stream(
 ) -> DataFrame:
     """A streaming DataFrame of a table's rows, from files that are rotated into `directory` and folders in it.
 
-    `table`: exchanges, fetches, fetch_partitions, list_offsets, producer_ids, groups, record_batches or problems; a
-    query for each table (`follow` writes several by one). `columns`: names (None: all but those of the analysis, such
-    as `hold`). A file is read once a later one of its set is there; with `quiet` also once it was not written to for so
-    many seconds. With PySpark 4.2 and later a batch has `most` files at most, and the state of a set that had no new
-    file for `forget` seconds (None: ever) is forgotten. Write the rows with a checkpoint, by appending:
+    `table`: one of `kdissect.engine.resumption.STREAMED`, such as exchanges, fetches, fetch_sessions or findings; a
+    query for each table (`follow` writes several by one). `columns`: names (None: all). A file is read once a later
+    one of its set is there; with `quiet` also once it was not written to for so many seconds. Rows wait for what
+    decides their columns of the analysis. With PySpark 4.2 and later a batch has `most` files at most, and a set that
+    had no new file for `forget` seconds (None: never) is over: the rows that waited come. Write the rows with a
+    checkpoint, by appending:
 
         stream(spark, "/captures").writeStream.option("checkpointLocation", "/state").start("/tables/exchanges")
 
