@@ -80,7 +80,7 @@ class Stages:
         """Declares that each row is wanted as soon as it is settled, as in a live view, perhaps before its cluster is
         known. The first cluster that becomes known takes over the state of rows without one, and gets those that still
         come, until there is another one."""
-        self._prompt = self.any.prompt = True
+        self._prompt = True
 
     def findings_end(self) -> None:
         """See `Stage.findings_end`."""

@@ -250,7 +250,6 @@ class Stage:
     def release(self) -> Tables:
         """The exchanges whose hold is known and that wait for others of their block: what is carried is less without
         them."""
-
         settled = [part.with_holds() for part in self._split_blocks()] if self._exchanges else []
         return {"exchanges": join_tables(settled)} if settled else {}
 

@@ -221,13 +221,17 @@ class Coder:
             self.texts.append(text)
         return found
 
-    def rename(self, old: str, new: str) -> None:
-        """Give the code of one text to another one, unless that has a code of its own."""
-        if old not in self.codes or new in self.codes:
-            return
+    def rename(self, old: str, new: str) -> tuple[int, int] | None:
+        """Give the code of one text to another one. If that has a code of its own both keep theirs: returns the old
+        text's and the new one's."""
+        if old not in self.codes:
+            return None
+        if new in self.codes:
+            return self.codes[old], self.codes[new]
         code = self.codes[new] = self.codes.pop(old)
         self.texts[code] = new
         self._taken.forget()
+        return None
 
     def column(self, table: pa.Table, name: str) -> Int64s:
         """Codes of a text column; -1 where null or missing."""

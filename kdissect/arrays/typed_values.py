@@ -32,6 +32,7 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder
 from kdissect.arrays.dictionaries import shrunk, unified
+from kdissect.arrays.ipc_streams import pack_stream
 
 FORM = 1
 """Counts up when the bytes of a value mean something else than before."""
@@ -57,15 +58,7 @@ def dumped(value: Any, kind: Any) -> bytes:
     text = json.dumps(tree, separators=(",", ":")).encode()
     schema = PART.with_metadata({FORM_KEY: str(FORM).encode(), TYPE_KEY: _name_of(kind)})
     batch = pa.RecordBatch.from_arrays([pa.array([text, *out.blobs], pa.large_binary())], schema=schema)
-    return _stream(pa.Table.from_batches([batch]), OPTIONS)
-
-
-def _stream(table: pa.Table, options: pa.ipc.IpcWriteOptions | None = None) -> bytes:
-    """A table as an IPC stream."""
-    with pa.BufferOutputStream() as sink:
-        with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
-            writer.write_table(table)
-        data: bytes = sink.getvalue().to_pybytes()
+    data: bytes = pack_stream(pa.Table.from_batches([batch]), OPTIONS).to_pybytes()
     return data
 
 
@@ -207,7 +200,7 @@ def _get_array(expected: np.dtype[Any] | None, tree: Any, into: _Read) -> Any:
 
 
 def _put_table(value: pa.Table, out: _Written) -> int:
-    return out.add_blob(_stream(shrunk(unified(value))))
+    return out.add_blob(pack_stream(shrunk(unified(value))).to_pybytes())
 
 
 def _get_table(tree: Any, into: _Read) -> pa.Table:

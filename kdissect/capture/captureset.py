@@ -105,6 +105,11 @@ class CaptureSet(Condition):
         return total
 
     @property
+    def regular(self) -> bool:
+        """Whether its files lie there, so that it can be read again: a pipe can be read only once."""
+        return all(member.regular for member in self.members)
+
+    @property
     def rereadable(self) -> bool:
         """Whether `read` works for bytes that left the window: plain files only, and never for offsets from EXTRA
         on."""
@@ -132,7 +137,7 @@ class CaptureSet(Condition):
         from kdissect.capture.pcap import PACKET_COLUMNS
         from kdissect.capture.reader import MAX_PACKETS, POLL_SECONDS, FileReader
 
-        if self.bases and not all(m.regular for m in self.members):
+        if self.bases and not self.regular:
             raise CaptureUnreadable(f"{self.name}: a pipe can be read only once.")
         window.reset()
         self._window = window

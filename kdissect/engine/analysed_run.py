@@ -116,8 +116,8 @@ class AnalysedRun:
     @property
     def _regular(self) -> bool:
         """Whether what is read are files that lie there whole, and can be read again."""
-        members = [member for capture in self._captures for member in capture.members]
-        return self._inputs is None and self._settings.follow is None and all(member.regular for member in members)
+        lying = all(capture.regular for capture in self._captures)
+        return lying and self._inputs is None and self._settings.follow is None
 
     @property
     def ends_early(self) -> bool:

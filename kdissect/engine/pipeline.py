@@ -80,7 +80,7 @@ def _without_topic_ids(decoder: Decoder) -> Decoder | None:
 
 def _joining_decoder(
     decoder: Decoder | None, clusters_known: Callable[[npt.NDArray[np.int32]], bool]
-) -> Joining | None:  # fmt: skip
+) -> Joining | None:
     return None if decoder is None else Joining(decoder, sorted({key for key, _ in JOINING}), clusters_known)
 
 

@@ -45,7 +45,7 @@ def selected(captures: Sequence[CaptureSet], settings: Settings) -> Selected:
     ends = [wish.broker_addresses] * len(captures) if wish.broker_addresses or wish.nodes else None
     if not wish.nodes and not wish.topics:
         return Selected(wish, ends)
-    if not all(member.regular for capture in captures for member in capture.members):
+    if not all(capture.regular for capture in captures):
         if wish.nodes:
             raise UsageError("a pipe is read once, and where a node is stands anywhere in it: say --broker as ip:port")
         return Selected(wish, ends)

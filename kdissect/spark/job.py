@@ -193,7 +193,7 @@ def prepare(
     near, far = split_local(paths)
     captures, refused = ([], []) if near is None else _open_captures(near, strict)
     for capture in captures:
-        if not all(member.regular for member in capture.members):
+        if not capture.regular:
             raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
     sources = [source_of(capture, transport == "payload") for capture in captures]
     if far:

@@ -6,8 +6,8 @@ A filter of a table says between which instants exchanges were on the wire, who 
 tell names. Where the analysis fills columns it needs all exchanges up to the last row: there `Candidates` says when
 enough was read (`end_behind`).
 
-Nothing rests on the order of packets. A file whose clock steps back may have exchanges of the time asked for anywhere:
-each exchange is looked at, and one that comes when enough was thought to be read raises EarlierRows.
+Nothing rests on the order of packets. A file whose clock steps back may have exchanges of the time asked for anywhere.
+So each exchange is looked at, and one that comes when enough was thought to be read raises EarlierRows.
 """
 
 from __future__ import annotations
@@ -88,15 +88,15 @@ class Candidates:
         return all(spans or any(map(_restricts, limits)) for spans, limits in self._tables)
 
     def needed(self, instants: Instants) -> Flags:
-        """Which exchanges have to be looked at: those that may have rows, are needed for rows, or come too late. Any
-        thread may ask."""
+        """Flags of the exchanges that have to be looked at. They may have rows, are needed for rows, or come too late.
+        Any thread may ask."""
         if not self.analysed:
             return _any([_inside(spans, instants, len(instants[0])) for spans, _ in self._tables])
         return self._late(instants) if self.over else np.ones(len(instants[0]), np.bool_)
 
     def pick_rows(self, block: Block) -> Int64s | None:
-        """The exchanges of a block of which rows are to be made; None: all, or so many that leaving out
-        others does not pay. Raises EarlierRows."""
+        """The exchanges of a block that have rows; None: all, or so many that leaving out others does not pay. Raises
+        EarlierRows."""
         if self.analysed:
             self._note(block.done)
             return np.zeros(0, np.int64) if self.over else None
@@ -112,7 +112,7 @@ class Candidates:
 
     def end_behind(self, watermark: int) -> None:
         """All rows of exchanges with an instant before `watermark` (µs) were made. Enough was read once the analysis
-        has every exchange up to the last one that may have rows: what it says of a row depends on no later instant."""
+        has every exchange up to the last one that may have rows, for nothing in a row depends on a later instant."""
         if self._end != MOST and watermark > max(self._end, self._latest) // 1000:
             self.over = True
 

@@ -174,11 +174,10 @@ class ReplicationTracker:
 
     def rename_broker(self, old: str, new: str) -> None:
         """A broker is called otherwise in rows that come from now on; see `SessionTracker.rename_broker`."""
-        brokers = self.brokers
-        if old not in brokers.codes or new not in brokers.codes:
-            brokers.rename(old, new)
+        both = self.brokers.rename(old, new)
+        if both is None:
             return
-        left, kept = brokers.codes[old], brokers.codes[new]
+        left, kept = both
         for places in (self._asked.partition, self._given.partition, self._appended[:, 0]):
             places[places >> BROKER == left] += (kept - left) << BROKER
         self._asked, self._given = _Events.none().and_(self._asked), _Events.none().and_(self._given)

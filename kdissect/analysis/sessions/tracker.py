@@ -129,11 +129,10 @@ class SessionTracker:
     def rename_broker(self, old: str, new: str) -> None:
         """A broker is called otherwise in rows that come from now on. If another address had that name already, its
         sessions are those of one broker from here on."""
-        brokers, s = self.names.brokers, self.state
-        if old not in brokers.codes or new not in brokers.codes:
-            brokers.rename(old, new)
+        both = self.names.brokers.rename(old, new)
+        if both is None:
             return
-        left, kept = brokers.codes[old], brokers.codes[new]
+        (left, kept), s = both, self.state
         for places in (s.S[:, c.S_BROKER], *([] if self._waiting is None else [self._waiting.brokers])):
             places[places == left] = kept
         moved = _buckets(len(s.SH) - 1)

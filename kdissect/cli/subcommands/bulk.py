@@ -151,8 +151,8 @@ def spark(
         _needs()
         _append(captures[0], output, tables, form, quiet, forget, master, confs)
         return
-    for option in [name for name, value in {"--quiet": quiet, "--forget": forget}.items() if value is not None]:
-        raise UsageError(f"{option} goes with --append")
+    if quiet is not None or forget is not None:
+        raise UsageError(f"{'--forget' if quiet is None else '--quiet'} goes with --append")
     columns = partitioned(tables, [] if partition_by in (None, ["none"]) else partition_by)
     _needs()
     named = partial(prepare, list(captures), tables, transport=transport, strict=strict, **settings)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.ipc_streams import pack_stream
 
 FORMAT = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 """A third of the size, written at a gigabyte a second: less than the disk would cost."""
@@ -44,10 +45,7 @@ class Spool:
 
     def put(self, table: pa.Table) -> Place:
         """Set a table aside."""
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=FORMAT) as writer:
-            writer.write_table(table)
-        data = sink.getvalue()
+        data = pack_stream(table, FORMAT)
         place = Place(self._end, data.size)
         self._file.write(data)
         self._end += data.size

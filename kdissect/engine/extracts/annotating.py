@@ -36,7 +36,7 @@ def rereadable(captures: Sequence[CaptureSet]) -> CaptureSet:
     """The one capture, which can be read twice. Raises UsageError for several and for pipes."""
     if len(captures) > 1:
         raise UsageError("annotate one capture at a time")
-    if not all(member.regular for member in captures[0].members):
+    if not captures[0].regular:
         raise UsageError("a pipe can be read only once, and this needs two passes: save it to a file first")
     return captures[0]
 

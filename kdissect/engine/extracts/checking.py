@@ -95,7 +95,7 @@ def check(captures: Sequence[CaptureSet], settings: Settings, names: StandIns | 
     """
     if len(captures) > 1:
         raise UsageError("check one capture at a time")
-    if not all(member.regular for member in captures[0].members):
+    if not captures[0].regular:
         raise UsageError("a pipe can be read only once, and this needs two passes: save it to a file first")
     with contextlib.ExitStack() as stack:
         capture = captures[0] if captures[0].rereadable else stack.enter_context(spooled(captures[0]))

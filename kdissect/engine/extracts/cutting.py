@@ -84,7 +84,7 @@ def cut(captures: Sequence[CaptureSet], settings: Settings, part: Part, target: 
         raise UsageError("say what to cut: an exchange, a frame's exchange, a connection, or a time from or to")
     if part.alone and part.exchange is None and part.frame is None:
         raise UsageError("an exchange or a frame is needed where its own packets alone are wanted")
-    if asked and not all(capture.rereadable or _again(capture) for capture in captures):
+    if asked and not all(capture.rereadable or capture.regular for capture in captures):
         raise UsageError("a pipe can be read only once, and this needs two passes: save it to a file first")
     chosen = _find_stretches(captures, settings, part) if asked else dict.fromkeys(range(len(captures)))
     with whole_seekable(target) as stream:
@@ -106,10 +106,6 @@ def cut(captures: Sequence[CaptureSet], settings: Settings, part: Part, target: 
         file = file or PacketFile(stream)
         file.finish()
     return Written(file.packets, file.bytes, "pcapng" if file.pcapng else "pcap")
-
-
-def _again(capture: CaptureSet) -> bool:
-    return all(member.regular for member in capture.members)
 
 
 def _find_stretches(captures: Sequence[CaptureSet], settings: Settings, part: Part) -> dict[int, list[Stretch] | None]:

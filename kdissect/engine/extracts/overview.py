@@ -46,7 +46,7 @@ class Names:
 
     def __init__(self, captures: Sequence[CaptureSet], settings: Settings) -> None:
         self._captures, self._settings = captures, settings
-        self._again = all(member.regular for capture in captures for member in capture.members)
+        self._again = all(capture.regular for capture in captures)
         self._known: AnalysedRun | None = None
 
     def read_named(self, work: Callable[[Names], Made]) -> Made:

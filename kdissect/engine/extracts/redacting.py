@@ -91,7 +91,7 @@ def redact(
     if len(captures) > 1:
         raise UsageError("redact one capture at a time")
     capture = captures[0]
-    if not all(member.regular for member in capture.members):
+    if not capture.regular:
         raise UsageError("a pipe can be read only once, and this needs two passes: save it to a file first")
     with contextlib.ExitStack() as stack:
         if not capture.rereadable:

@@ -87,4 +87,4 @@ def settings_of_journeys(settings: Settings, gathering: Gathering) -> Settings:
 
 def can_read_again(captures: Sequence[CaptureSet]) -> bool:
     """Whether the input is all files: a pipe cannot be read again."""
-    return all(one.regular for capture in captures for one in capture.members)
+    return all(capture.regular for capture in captures)

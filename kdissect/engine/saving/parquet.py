@@ -42,7 +42,7 @@ def save(
 
     The temporary files have no names and are gone afterwards, whatever happens. Raises OSError.
     """
-    if all(member.regular for capture in run.books.captures for member in capture.members):
+    if all(capture.regular for capture in run.books.captures):
         try:
             return _saved(run, run.lots_as_read(), tables, where, folder, as_read=True)
         except LateNames:

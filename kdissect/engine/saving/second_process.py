@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from kdissect.arrays.ipc_streams import write_stream
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot
 from kdissect.engine.bounds.spare_memory import few_collections, frugal
@@ -217,7 +218,7 @@ class _Box:
         """The tables, one behind the other. They are let go one after the other."""
         counted = pa.MockOutputStream()
         for table in tables.values():
-            _write(table, counted)
+            write_stream(table, counted)
         size = counted.size()
         if size > self.size:
             self.size = size + size // 4
@@ -225,12 +226,7 @@ class _Box:
             self._memory = mmap.mmap(self.file, self.size)
         sink = pa.FixedSizeBufferWriter(pa.py_buffer(self._memory))
         for key in list(tables):
-            _write(tables.pop(key), sink)
-
-
-def _write(table: pa.Table, sink: pa.NativeFile) -> None:
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+            write_stream(tables.pop(key), sink)
 
 
 class _Boxes:

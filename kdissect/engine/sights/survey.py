@@ -39,7 +39,7 @@ Words = npt.NDArray[np.int64]
 
 def surveyed(captures: Sequence[CaptureSet], settings: Settings) -> Sights | None:
     """The common sights of several captures; None where that is nothing."""
-    if len(captures) < 2 or not all(member.regular for capture in captures for member in capture.members):
+    if len(captures) < 2 or not all(capture.regular for capture in captures):
         return None
     shared = in_common([looked_at(capture, settings) for capture in captures])
     if not any(map(len, shared)):

@@ -96,9 +96,9 @@ class Joining:
 
 
 class Skimming:
-    """What is enough of exchanges that no rows are made of: a decoder without the fields that only rows read. `needed`:
-    which exchanges with these instants have rows, int64[4, n]: request's first and last byte, response's first and last
-    one. `joining`: what is enough where brokers have told their clusters."""
+    """A decoder that is enough for exchanges that no rows are made of: without the fields that only rows read.
+    `needed`: which exchanges with these instants have rows, int64[4, n]: request's first and last byte, response's
+    first and last one. `joining`: what is enough where brokers have told their clusters."""
 
     def __init__(self, decoder: Decoder, needed: Callable[[Words], Flags], joining: Joining | None) -> None:
         self.decoder = decoder
@@ -116,9 +116,9 @@ class Skimming:
         return self._choose_decoder(part.shorts[Short.API_KEY], part.ints[Word.CONN])
 
     def pick_exchanges(self, exchanges: Words, rows: Records, base: int) -> Words:
-        """Of these exchanges of a harvest those that have rows, or that tell anything: messages that are read, the
-        first exchange of a connection, and responses without a request, which may be of any API. `base` is added to
-        the numbers of connections."""
+        """Those of these exchanges of a harvest that have rows, or that tell anything. These are messages that are
+        read, the first exchange of a connection, and responses without a request, which may be of any API. `base` is
+        added to the numbers of connections."""
         api, connection = rows["api"][exchanges], rows["connection"][exchanges]
         decoder = self._choose_decoder(api, connection + base)
         places = [rows[side][word][exchanges] for side in SIDES for word in ("first", "last")]
@@ -139,7 +139,8 @@ class Skimming:
         return joining.decoder if joining is not None and joining.over(keys, connections) else self.decoder
 
     def _reads_messages(self, decoder: Decoder, api: Words, version: Words) -> Flags:
-        """Which messages of these APIs and versions a decoder reads anything of, logins and unknown ones among them."""
+        """Flags of the messages of these APIs and versions that a decoder reads anything of; logins and unknown ones
+        are among them."""
         keys, versions = decoder.table.shape[:2]
         known = (api >= 0) & (api < keys) & (version >= 0) & (version < versions)
         kinds = np.where(known, api * versions + version, keys * versions)

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import shrunk, unified
+from kdissect.arrays.ipc_streams import pack_stream, write_stream
 from kdissect.arrays.typed_values import dumped
 from kdissect.engine.saving.writing import Writing
 from kdissect.spark.cells.single_values import split_single_values, together
@@ -46,15 +47,8 @@ SINGLE, WHOLE = b"single", b"whole"
 
 def cell(table: pa.Table) -> bytes:
     """A table as bytes."""
-    with pa.BufferOutputStream() as sink:
-        _write(shrunk(unified(table)), sink)
-        data: bytes = sink.getvalue().to_pybytes()
+    data: bytes = pack_stream(shrunk(unified(table)), OPTIONS).to_pybytes()
     return data
-
-
-def _write(table: pa.Table, sink: Any) -> None:
-    with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
-        writer.write_table(table)
 
 
 class Pieces:
@@ -92,7 +86,7 @@ class Pieces:
         rest, single = split_single_values(unified(table))
         told = {SINGLE: json.dumps(single).encode(), WHOLE: table.schema.serialize().to_pybytes()}
         with pa.OSFile(path, "wb") as sink:
-            _write(shrunk(rest).replace_schema_metadata(told), sink)
+            write_stream(shrunk(rest).replace_schema_metadata(told), sink, OPTIONS)
         known = self.single.get(name, single)
         self.single[name] = {one: known[one] for one in known if one in single and single[one] == known[one]}
 

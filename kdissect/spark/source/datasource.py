@@ -162,7 +162,7 @@ class Reader(DataSourceReader):
         """A partition for each file, or for each capture."""
         found = []
         for capture in open_captures(self.wanted.paths):
-            if not all(member.regular for member in capture.members):
+            if not capture.regular:
                 raise UsageError(f"{capture.name}: Spark reads files, not pipes")
             source = source_of(capture, payload=False)
             if source.name not in self.only.get("capture", {source.name}):
