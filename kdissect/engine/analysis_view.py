@@ -177,9 +177,9 @@ class Analysis:
 
     def both_ends(self) -> pa.Table:
         """Of captures that were given together, the exchanges that two of them saw, and what each way took between
-        them, clocks aligned: rows of `kdissect.analysis.both_ends.WAYS`. How the clocks stand to each other is the
-        table `clock_offsets`."""
-        from kdissect.analysis.both_ends import WAYS
+        them, clocks aligned: rows of `kdissect.analysis.sights.both_ends.WAYS`. How the clocks stand to each other
+        is the table `clock_offsets`."""
+        from kdissect.analysis.sights.both_ends import WAYS
         from kdissect.engine.sights.searching import find_sights
 
         found = find_sights(self._capture._captures, self._capture._settings)

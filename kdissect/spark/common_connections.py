@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.both_ends import Clock
+from kdissect.analysis.sights.both_ends import Clock
 from kdissect.arrays.typed_values import loaded
 from kdissect.engine import common as engine_common
 from kdissect.engine.sights.one_file import APART_NS, MOST

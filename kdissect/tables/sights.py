@@ -1,7 +1,7 @@
 """Connections that two captures saw: one of their sights is kept, and has what both together measured.
 
 `Sights` says of each exchange that more than one capture has which row stays, and what the network took between the
-capture points. It is made before the tables are (`kdissect.analysis.both_ends`) and applied to every block.
+capture points. It is made before the tables are (`kdissect.analysis.sights.both_ends`) and applied to every block.
 """
 
 from typing import NamedTuple
@@ -101,7 +101,7 @@ class Sights(NamedTuple):
     offsets: pa.Table
     """The table `clock_offsets`."""
     ways: pa.Table
-    """What `kdissect.analysis.both_ends.WAYS` says, a row for each exchange that was measured."""
+    """What `kdissect.analysis.sights.both_ends.WAYS` says, a row for each exchange that was measured."""
     others: pa.ListArray
     """By connection of `copies`, the other places that hold it (`PLACES`), and no places behind them."""
 

@@ -16,7 +16,7 @@ import pytest
 import zstandard
 
 import kdissect
-from kdissect.analysis import both_ends
+from kdissect.analysis.sights import both_ends
 from kdissect.tables.declaration import TABLES
 from tests.analysis.read import CAPTURES
 from tests.engine.test_vantage_points import written

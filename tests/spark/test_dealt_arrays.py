@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.analysis.both_ends import Removed
+from kdissect.analysis.sights.both_ends import Removed
 from kdissect.spark.stages.matching.dealt_arrays import split_rows
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kdissect.analysis.both_ends import Clock
+from kdissect.analysis.sights.both_ends import Clock
 from kdissect.engine.settings import Settings
 from kdissect.spark.keep.inventory import FORM, File, Kept, Manifest, Part, Work, describe_works, fingerprint
 from kdissect.spark.stages.plan import Source

@@ -26,8 +26,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kdissect import __version__
-from kdissect.analysis.both_ends import Clock
 from kdissect.analysis.findings.phrases import many
+from kdissect.analysis.sights.both_ends import Clock
 from kdissect.engine.settings import Settings
 from kdissect.spark.stages.plan import Source
 

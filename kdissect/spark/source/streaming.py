@@ -39,6 +39,8 @@ MOST = 1000
 """Files of a batch: a day of one host's rotation, planned and done in minutes."""
 CELLS = "capture string, table string, rows long, data binary"
 """What the stateful operator makes: some rows of a table, out of a capture set."""
+RANGES_CELL = "correlation ranges"
+"""How cells name ranges of correlation ids (`kdissect.analysis.sights`), where rows are to be written."""
 FORGET = 7 * 86400.0
 """Seconds after which a set without a new file is over: longer than a weekend's outage of whoever writes it."""
 
@@ -146,20 +148,31 @@ class Work:
         from kdissect.spark.source.packet_rows import member
 
         work = self._begin(capture, state)
-        for table, batch in work.rows_of(member(name, _current_path(path)) for name, path in files):
-            yield table, pa.Table.from_batches([batch])
+        yield from _as_tables(work, work.rows_of(member(name, _current_path(path)) for name, path in files))
         yield work.state()
 
     def end(self, capture: str, state: bytes) -> Iterator[tuple[str, pa.Table]]:
         """The rows that are made when there are no more files."""
-        for table, batch in self._begin(capture, state).read_rest():
-            yield table, pa.Table.from_batches([batch])
+        work = self._begin(capture, state)
+        yield from _as_tables(work, work.read_rest())
 
     def _begin(self, capture: str, state: bytes | None) -> resumption.Continued:
         from kdissect.spark.source.placed_rows import PlacedRows
 
         kind = PlacedRows if self.settings.dated else resumption.Continued
         return kind(capture, self.tables, self.settings, state)
+
+
+def _as_tables(
+    work: resumption.Continued, rows: Iterator[tuple[str, pa.RecordBatch]]
+) -> Iterator[tuple[str, pa.Table]]:
+    """Rows of tables with their names; then the ranges of correlation ids, of rows that are to be written."""
+    from kdissect.spark.source.placed_rows import PlacedRows
+
+    for name, batch in rows:
+        yield name, pa.Table.from_batches([batch])
+    if isinstance(work, PlacedRows):
+        yield RANGES_CELL, work.ranges()
 
 
 def _current_path(path: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kdissect.analysis.both_ends import Clock
+from kdissect.analysis.sights.both_ends import Clock
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.engine.settings import Settings

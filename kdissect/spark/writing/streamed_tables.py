@@ -16,21 +16,24 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kdissect.analysis.sights.correlation_ranges import RANGES
 from kdissect.engine.resumption import STREAMED, columns
 from kdissect.problems import UsageError
-from kdissect.spark.cells.table_cells import read_cell
+from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.source.streaming import FORGET, MOST, cells_of, rows_of
+from kdissect.spark.source.streaming import CELLS, FORGET, MOST, RANGES_CELL, cells_of, rows_of
 from kdissect.spark.writing.destination import target
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
 from kdissect.spark.writing.placed_tables import written_schema
+from kdissect.spark.writing.stream_copies import Known, KnownCopies, RowsOnce, learn_ranges
 from kdissect.spark.writing.task_files import FILE_BYTES, TableFiles
 from kdissect.tables.formats import ParquetFile
 
@@ -69,9 +72,9 @@ def follow(
         follow(spark, "/captures", "/lake", ["exchanges", "fetches", "problems"]).start()
 
     `tables`, `quiet`, `most` and `forget` as for `stream`; `form` is parquet, delta or iceberg. Each table has
-    `capture`, `broker`, `at`, `date` and its ids as numbers. Where the query stands is in `output`/_checkpoint. Each
-    batch logs a line for each capture set (`kdissect.spark`, INFO), and gives its numbers of rows by capture set and
-    table to `on_batch`. Raises UsageError.
+    `capture`, `broker`, `at`, `date` and its ids as numbers. An exchange that several capture sets have is written
+    once. Where the query stands is in `output`/_checkpoint. Each batch logs a line for each capture set
+    (`kdissect.spark`, INFO), and gives its numbers of rows by capture set and table to `on_batch`. Raises UsageError.
     """
     if form not in FORMS:
         raise UsageError(f"a stream is written as {', '.join(FORMS)}, not {form!r}")
@@ -92,16 +95,51 @@ def follow(
 
 def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], output: str, form: str) -> Rows:
     """Write one batch of cells, unless it was written before. How many rows it has."""
-    query = str(cells.sparkSession.sparkContext.getLocalProperty(QUERY))
-    folder = HadoopFiles(cells.sparkSession).local(output) if form == "parquet" else None
-    if folder is None:
-        told = _write_frames(cells, number, tables, output, form, query)
-    else:
-        told = _write_files(cells, f"{query}-{number:09}", tables, folder)
+    from pyspark import StorageLevel
+
+    session = cells.sparkSession
+    query, files = str(session.sparkContext.getLocalProperty(QUERY)), HadoopFiles(session)
+    folder = files.local(output) if form == "parquet" else None
+    store = KnownCopies(files, output, query)
+    kept = cells.persist(StorageLevel.DISK_ONLY)
+    try:
+        ranges = [read_cell(bytes(row[0])) for row in kept.where(kept["table"] == RANGES_CELL).select("data").collect()]
+        known = learn_ranges(store.before(number), pa.concat_tables([RANGES.empty_table(), *ranges]))
+        store.keep(number, known)
+        counted = _without_copies(kept.where(kept["table"] != RANGES_CELL), known)
+        if folder is None:
+            told = _write_frames(counted, number, tables, output, form, query)
+        else:
+            told = _write_files(counted, f"{query}-{number:09}", tables, folder)
+        store.forget(number)
+    finally:
+        kept.unpersist()
     for capture, counts in sorted(told.items()):
         rows = ", ".join(f"{counts[name]} {name}" for name in tables if counts.get(name))
         log.info("%s: batch %d: %s", capture, number, rows)
     return told
+
+
+def _without_copies(cells: DataFrame, known_copies: Known) -> DataFrame:
+    """The cells without rows that another set's rows stand for."""
+    if not known_copies.copies.num_rows and not any(known_copies.views.values()):
+        return cells
+    return cells.mapInArrow(
+        partial(_drop_copies, known_copies=replace(known_copies, ranges=RANGES.empty_table())), CELLS
+    )
+
+
+def _drop_copies(batches: Iterable[pa.RecordBatch], known_copies: Known) -> Iterator[pa.RecordBatch]:
+    once = RowsOnce(known_copies)
+    for batch in batches:
+        made = []
+        for row in batch.to_pylist():
+            rows = read_cell(row["data"])
+            counted = once.of(row["table"], row["capture"], rows)
+            if counted is not rows:
+                row |= {"rows": counted.num_rows, "data": cell(counted)}
+            made.append(row)
+        yield pa.RecordBatch.from_pylist(made, batch.schema)
 
 
 def _write_files(cells: DataFrame, batch: str, tables: Mapping[str, Sequence[str]], folder: Path) -> Rows:
@@ -165,19 +203,13 @@ def _write_frames(
     cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], output: str, form: str, query: str
 ) -> Rows:
     """Each table as Spark writes its format."""
-    from pyspark import StorageLevel
-
     session = cells.sparkSession
-    kept = cells.persist(StorageLevel.DISK_ONLY)
-    try:
-        sized = kept.selectExpr("capture", "table", "rows", "length(data) as bytes")
-        found = sized.groupBy("capture", "table").sum("rows", "bytes").collect()
-        for name, wanted in tables.items():
-            size = sum(int(row["sum(bytes)"]) for row in found if row["table"] == name)
-            made = kept.where(kept["table"] == name).coalesce(max(1, -(-size // FILE_BYTES)))
-            _SAVED[form](session, rows_of(made, name, wanted, placed=True), output, name, query, number)
-    finally:
-        kept.unpersist()
+    sized = cells.selectExpr("capture", "table", "rows", "length(data) as bytes")
+    found = sized.groupBy("capture", "table").sum("rows", "bytes").collect()
+    for name, wanted in tables.items():
+        size = sum(int(row["sum(bytes)"]) for row in found if row["table"] == name)
+        made = cells.where(cells["table"] == name).coalesce(max(1, -(-size // FILE_BYTES)))
+        _SAVED[form](session, rows_of(made, name, wanted, placed=True), output, name, query, number)
     told: dict[str, dict[str, int]] = {}
     for row in found:
         told.setdefault(row["capture"], {})[row["table"]] = int(row["sum(rows)"])

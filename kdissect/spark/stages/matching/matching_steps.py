@@ -1,6 +1,7 @@
 """Captures of a job matched in a shuffle: which connections several of them saw, and which of their exchanges stay.
 
-The rules are those of one machine (`kdissect.analysis.both_ends`), each step over the rows that it needs together:
+The rules are those of one machine (`kdissect.analysis.sights.both_ends`), each step over the rows that it needs
+together:
 
 1. `share`: flows and marks of packets' headers, which come with the index, by their hashes: the flows of several
    captures.
@@ -28,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis import both_ends
-from kdissect.analysis.both_ends import (
+from kdissect.analysis.sights import both_ends
+from kdissect.analysis.sights.both_ends import (
     Answered,
     Clock,
     Crossings,

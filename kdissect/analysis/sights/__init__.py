@@ -1,0 +1,1 @@
+"""Exchanges that several captures saw."""

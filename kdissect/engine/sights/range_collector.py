@@ -1,0 +1,68 @@
+"""Collects ranges of correlation ids (`kdissect.analysis.sights.correlation_ranges`) while exchanges are finished."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.sights.both_ends import ENDPOINTS
+from kdissect.analysis.sights.correlation_ranges import RANGES, join_ranges
+from kdissect.arrays.from_numpy import arrow_array
+from kdissect.engine.sights.one_file import flow_hashes
+from kdissect.kafka.completed import NULL_TIME, Status
+from kdissect.kafka.streams.dissector import Harvest
+from kdissect.kafka.streams.ledger import timed
+from kdissect.kafka.streams.state import TOKEN
+from kdissect.tables.builder import TableBuilder
+
+Int64s = npt.NDArray[np.int64]
+
+
+class RangeCollector:
+    """Ranges of one capture."""
+
+    def __init__(self) -> None:
+        self._parts: list[Int64s] = []
+
+    def note(self, harvest: Harvest, base: int) -> None:
+        """Note the exchanges of a harvest; `base`: what its numbers of connections are counted from."""
+        rows = harvest.exchanges[(harvest.exchanges["status"] != TOKEN) & (harvest.exchanges["orphan"] == 0)]
+        rows = rows[np.lexsort((rows["n"], rows["connection"]))]
+        if not len(rows):
+            return
+        connection, n, correlation, end = (rows[name] for name in ("connection", "n", "correlation", "end"))
+        asked, answered = timed(rows["request"]["last"]), timed(rows["response"]["first"])
+        done = (answered != NULL_TIME) | (rows["status"] == Status.ONE_WAY)
+        took = np.where((answered != NULL_TIME) & (asked != NULL_TIME), np.maximum(answered - asked, 0), 0)
+        follows = (np.diff(connection) == 0) & (np.diff(n) == 1) & (np.diff(correlation) == 1)
+        first = np.flatnonzero(np.append(True, ~follows | (done[1:] != done[:-1])))
+        count = np.diff(np.append(first, len(rows)))
+        last = first + count - 1
+        until = np.maximum(asked, timed(rows["response"]["last"]))
+        self._parts.append(
+            np.stack(
+                [
+                    connection[first] + base, n[first], count, correlation[first], end[first] & 0xFFFFFFFF,
+                    end[last] - end[first], done[first], np.add.reduceat(took, first),
+                    np.maximum.reduceat(until, first),
+                ]
+            )
+        )  # fmt: skip
+
+    def table(self, capture: str, builder: TableBuilder) -> pa.Table:
+        """The ranges so far, with the brokers' names that are known now. None of them is kept."""
+        every = np.concatenate([np.zeros((9, 0), np.int64), *self._parts], axis=1)
+        self._parts.clear()
+        connection, n, count, correlation, sequence, size, done, took, until = every
+        directory = builder.directory
+        used, of = np.unique(connection, return_inverse=True)
+        connections, codes = directory.connections, directory.broker_codes(used)
+        endpoints = np.stack([getattr(connections, name)[used].astype(np.int64) for name in ENDPOINTS], axis=1)
+        names = list(builder.brokers.names_of(directory.brokers.texts).values())
+        brokers = pa.array(names, pa.string()).take(arrow_array(codes[of]))
+        flow, ids = flow_hashes(endpoints).view(np.int64), connections.id[used].view(np.int64)
+        columns = [pa.array([capture] * len(n), pa.string()), brokers]
+        columns += [arrow_array(column) for column in (flow[of], ids[of], n, count, correlation, sequence, size)]
+        columns += [pa.array(done == 1), arrow_array(took), arrow_array(until)]
+        return join_ranges(pa.table(columns, schema=RANGES))

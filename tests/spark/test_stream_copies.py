@@ -1,0 +1,192 @@
+"""Conversations that two hosts captured, each in rotated files that come in any order: rows of exchanges come once."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import zstandard
+
+import kdissect
+from kdissect.analysis.sights.correlation_ranges import RANGES
+from kdissect.engine.resumption import columns
+from kdissect.engine.settings import Settings
+from kdissect.problems import UsageError
+from kdissect.spark.source.streaming import RANGES_CELL, Work
+from kdissect.spark.writing import stream_copies
+from kdissect.spark.writing.stream_copies import NOTHING, Known, KnownCopies, RowsOnce, learn_ranges
+from tests.conftest import CAPTURES
+from tests.engine.test_continued import cut
+
+WIRES = ("stories/lossy_1", "stories/net_delay", "lab/reset_librdkafka")
+"""Recordings with both ends of a wire."""
+TABLES = ("exchanges", "fetches", "fetch_partitions", "produces", "record_batches", "fetch_sessions",
+          "session_partitions", "list_offsets", "findings")  # fmt: skip
+SAME = ("api_key", "correlation_id", "client_id", "request_bytes", "response_bytes", "status")
+"""What both ends see alike."""
+Files = dict[str, list[Path]]
+
+
+def both_ends(wire: str, folder: Path, files: list[int]) -> Files:
+    """By capture set its files."""
+    made = {}
+    for end, count in zip(("client", "broker"), files, strict=True):
+        source, place = CAPTURES / f"{wire}_{end}.pcap.zst", folder / end
+        place.mkdir()
+        with source.open("rb") as packed:
+            (place / "whole.pcap").write_bytes(zstandard.ZstdDecompressor().stream_reader(packed).read())
+        made[end] = cut(place / "whole.pcap", count, place)
+    return made
+
+
+def followed(files: Files, batches: list[dict[str, int]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows that are written of batches with so many files of each set, and of a last one in which the sets are over."""
+    work = Work({name: columns(name) for name in TABLES}, Settings(dated=True))
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+    known, states = NOTHING, dict[str, bytes]()
+    left = {name: list(some) for name, some in files.items()}
+    for batch in [*batches, {}]:
+        cells = []
+        for name, state in [] if batch else states.items():
+            cells += [(name, *made) for made in work.end(name, state)]
+        for name, count in batch.items():
+            some, left[name] = left[name][:count], left[name][count:]
+            for made in work.do(name, [(path.name, str(path)) for path in some], states.get(name)):
+                if isinstance(made, bytes):
+                    states[name] = made
+                else:
+                    cells.append((name, *made))
+        known = learn_ranges(
+            known, pa.concat_tables([RANGES.empty_table(), *(t for _, n, t in cells if n == RANGES_CELL)])
+        )
+        once = RowsOnce(known)
+        for name, table, made in cells:
+            if table != RANGES_CELL:
+                rows[table] += once.of(table, name, made).to_pylist()
+    assert not any(left.values())
+    return rows
+
+
+def seen(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row[name] for name in SAME) for row in rows)
+
+
+@pytest.mark.parametrize("wire", [WIRES[0], *(pytest.param(wire, marks=pytest.mark.whole) for wire in WIRES[1:])])
+@pytest.mark.parametrize(
+    ("files", "batches"),
+    [
+        ([2, 3], [{"client": 1, "broker": 2}, {"client": 1, "broker": 1}]),
+        ([1, 4], [{"client": 1}, {"broker": 3}, {"broker": 1}]),
+        ([3, 1], [{"client": 1}, {"broker": 1}, {"client": 2}]),
+    ],
+    ids=["together", "client first", "between"],
+)
+def test_rows_are_as_many_as_of_one_run(wire: str, files: list[int], batches: Any, tmp_path: Path) -> None:
+    local = kdissect.open([CAPTURES / f"{wire}_{end}.pcap.zst" for end in ("client", "broker")]).tables(TABLES)
+    found = followed(both_ends(wire, tmp_path, files), batches)
+    assert seen(found["exchanges"]) == seen(local["exchanges"].to_pylist())
+    for name in set(TABLES) - {"findings"}:
+        assert len(found[name]) == local[name].num_rows, name
+    kept = {row["exchange_id"] for row in found["exchanges"]}
+    assert {row["exchange_id"] for row in found["fetches"]} <= kept
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("wire", WIRES)
+def test_any_order_of_files_gives_each_exchange_once(wire: str, seed: int, tmp_path: Path) -> None:
+    random_ = random.Random(seed)
+    files = [random_.choice([1, 2, 5, 9]) for _ in range(2)]
+    left, batches = dict(zip(("client", "broker"), files, strict=True)), []
+    while any(left.values()):
+        batch = {name: random_.randint(0, count) for name, count in left.items()}
+        left = {name: count - batch[name] for name, count in left.items()}
+        batches += [{name: count for name, count in batch.items() if count}] if any(batch.values()) else []
+    local = kdissect.open([CAPTURES / f"{wire}_{end}.pcap.zst" for end in ("client", "broker")])
+    found = followed(both_ends(wire, tmp_path, files), batches)
+    assert seen(found["exchanges"]) == seen(local.table("exchanges").to_pylist())
+
+
+def test_the_end_nearest_the_broker_tells_sessions_and_findings(tmp_path: Path) -> None:
+    found = followed(both_ends(WIRES[1], tmp_path, [1, 1]), [{"client": 1, "broker": 1}])
+    for name in set(TABLES) - {"findings"}:
+        assert {row["capture"] for row in found[name]} <= {"broker"}, name
+    assert found["fetch_sessions"]
+    others = [row for row in found["findings"] if row["capture"] == "client"]
+    assert {row["cause"] for row in others if row["broker"] is not None} <= {"network", "capture"}
+
+
+def a_range(capture: str, until: float, connection: int = 1) -> dict[str, Any]:
+    return {
+        "capture": capture, "broker": "1", "flow": 7, "connection": connection, "n": 0, "count": 10,
+        "correlation": 100 * int(until), "sequence": 100, "bytes": 900, "complete": True, "took": 1,
+        "until": int(until * 1e9),
+    }  # fmt: skip
+
+
+def test_ranges_are_kept_for_an_hour_behind_the_last_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = NOTHING
+    for capture, until in (("a", 0.0), ("b", 1800.0), ("a", 7200.0), ("b", 5500.0)):
+        known = learn_ranges(known, pa.Table.from_pylist([a_range(capture, until, int(until))], RANGES))
+    assert sorted(known.ranges["until"].to_pylist()) == [5500 * 10**9, 7200 * 10**9]
+    known = learn_ranges(known, pa.Table.from_pylist([a_range("a", 100_000.0)], RANGES))
+    assert known.ranges["until"].to_pylist() == [100_000 * 10**9], "b is a day behind: nobody waits for it"
+    monkeypatch.setattr(stream_copies, "MOST_RANGES", 3)
+    some = [a_range("a", 100_000.0 + at, at) for at in range(5)]
+    assert learn_ranges(known, pa.Table.from_pylist(some, RANGES)).ranges.num_rows == 3
+
+
+def test_copies_are_known_until_their_rows_were_written() -> None:
+    first = learn_ranges(NOTHING, pa.Table.from_pylist([a_range("a", 10.0), a_range("b", 10.0, 2)], RANGES))
+    assert first.copies["capture"].to_pylist() == ["b"]
+    other = learn_ranges(first, pa.Table.from_pylist([a_range("a", 500.0, 3)], RANGES))
+    assert other.copies["capture"].to_pylist() == ["b"], "rows of b may still come"
+    later = learn_ranges(other, pa.Table.from_pylist([a_range("b", 500.0, 4)], RANGES))
+    assert [row["connection"] for row in later.copies.to_pylist() if row["until"] < 100 * 10**9] == [2]
+    last = learn_ranges(later, pa.Table.from_pylist([a_range("b", 900.0, 5)], RANGES))
+    assert [row["connection"] for row in last.copies.to_pylist() if row["until"] < 100 * 10**9] == []
+
+
+class FilesInMemory:
+    """Files in memory, as `HadoopFiles` has them."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, bytes] = {}
+
+    def names(self, folder: str) -> list[str]:
+        return [path.rpartition("/")[2] for path in self.there if path.rpartition("/")[0] == folder]
+
+    def exists(self, path: str) -> bool:
+        return path in self.there
+
+    def read(self, path: str) -> bytes:
+        return self.there[path]
+
+    def write(self, path: str, data: bytes) -> None:
+        self.there[path] = data
+
+    def delete(self, path: str) -> None:
+        del self.there[path]
+
+
+def test_a_batch_that_runs_again_knows_what_it_knew() -> None:
+    files: Any = FilesInMemory()
+    of_query = KnownCopies(files, "/out", "query")
+    known: Known = NOTHING
+    for number in range(5):
+        assert of_query.before(number).latest == known.latest
+        known = learn_ranges(of_query.before(number), pa.Table.from_pylist([a_range("a", float(number))], RANGES))
+        of_query.keep(number, known)
+        assert of_query.before(number).latest == ({"a": (number - 1) * 10**9} if number else {})
+        of_query.forget(number)
+    files.there["/out/_copies/other-000000001"] = b"damaged"
+    with pytest.raises(UsageError, match="begin with a new checkpoint"):
+        KnownCopies(files, "/out", "other").before(2)
+    assert sorted(files.names("/out/_copies")) == [
+        "other-000000001", "query-000000003", "query-000000004",
+    ]  # fmt: skip
+    assert KnownCopies(files, "/out", "third").before(9) == NOTHING
