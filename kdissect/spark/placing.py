@@ -293,6 +293,13 @@ def _coded(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | 
     return column.cast(kind)
 
 
+def first_connections(sessions: pa.Table) -> list[int | None]:
+    """The first connection of each session, as CONNECTION_NUMBER has it; None for none."""
+    ids = _first(sessions["connections"])
+    numbers = arrow_array(_connections(ids).view(np.int64), mask=np.asarray(ids.is_null()))
+    return list(numbers.to_pylist())
+
+
 def _first(lists: pa.ChunkedArray) -> pa.Array:
     """The first of each list, null for none."""
     whole = lists.combine_chunks()

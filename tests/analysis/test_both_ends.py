@@ -3,6 +3,7 @@ recording of both ends."""
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -176,6 +177,21 @@ def test_three_places_that_hold_a_connection(tmp_path: Path) -> None:
     assert set(connections["capture"].to_pylist()) == {CLIENT.name}
     for places in other_places(connections).values():
         assert [capture for capture, _, _ in places] == ["middle.pcap", BROKER.name]
+
+
+@pytest.mark.parametrize("captures", [2, 3])
+def test_a_response_without_its_request_comes_once(captures: int, tmp_path: Path) -> None:
+    """Captures that began in the middle of a connection."""
+    part = tmp_path / "part0.pcap"
+    times = sorted(kdissect.open(CLIENT).table("exchanges")["response_first_at"].drop_null().to_pylist())
+    kdissect.open(CLIENT).cut(part, start=times[300], end=times[900])
+    paths = [part, *(part.with_name(f"part{number}.pcap") for number in range(1, captures))]
+    for path in paths[1:]:
+        shutil.copy(part, path)
+    expected = kdissect.open(part).table("exchanges", ["status", "correlation_id"])
+    assert "orphan" in expected["status"].to_pylist()
+    found = kdissect.open(paths).table("exchanges", ["status", "correlation_id"])
+    assert sorted(map(str, found.to_pylist())) == sorted(map(str, expected.to_pylist()))
 
 
 def test_a_copy_is_the_same_capture(tmp_path: Path) -> None:

@@ -9,7 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kdissect.analysis.sights.correlation_ranges import MOST_PAIRS, RANGES, find_copies, join_ranges
+from kdissect.analysis.sights.correlation_ranges import (
+    ALL,
+    MOST_PAIRS,
+    RANGES,
+    REQUEST_ONLY,
+    RESPONSE_ONLY,
+    find_copies,
+    join_ranges,
+)
 
 Exchange = tuple[int, int]
 """Correlation id, and the sequence number behind the request."""
@@ -20,13 +28,13 @@ NEAR, FAR = 1_000_000, 5_000_000
 
 def ranges(
     capture: str, exchanges: Iterable[Exchange], took: int = NEAR, connection: int = 1, flow: int = 7,
-    complete: bool = True, n: int = 0,
+    known: int = ALL, n: int = 0,
 ) -> pa.Table:  # fmt: skip
     """Exchanges of one connection, each a range, joined."""
     rows = [
         {
             "capture": capture, "broker": "1", "flow": flow, "connection": connection, "n": n + at, "count": 1,
-            "correlation": correlation, "sequence": sequence % WRAP, "bytes": 0, "complete": complete, "took": took,
+            "correlation": correlation, "sequence": sequence % WRAP, "bytes": 0, "known": known, "took": took,
             "until": sequence,
         }
         for at, (correlation, sequence) in enumerate(exchanges)
@@ -80,7 +88,7 @@ def test_what_only_one_capture_has_counts() -> None:
 
 
 def test_an_exchange_with_its_answer_counts_before_one_without() -> None:
-    asked, answered = ranges("b", every(3), complete=False), ranges("a", every(3), FAR, connection=2)
+    asked, answered = ranges("b", every(3), known=REQUEST_ONLY), ranges("a", every(3), FAR, connection=2)
     assert copies([asked, answered]) == {"b": [0, 1, 2]}
     assert copies([answered], asked) == {}, "it was counted without, and nobody else has the answer"
     assert copies([asked], answered) == {"b": [0, 1, 2]}
@@ -111,15 +119,21 @@ def test_many_ranges_of_the_same_ids_are_not_compared_with_each_other() -> None:
     assert sum(found["count"].to_pylist()) == 120_000
 
 
-def test_a_view_is_a_copy_where_most_of_a_brokers_exchanges_are() -> None:
-    near, far = ranges("b", every(10)), ranges("a", every(12), FAR, connection=2)
-    more = ranges("a", every(30), connection=3, flow=9)
-    assert find_copies(pa.concat_tables([near, far]), RANGES.empty_table()).views == {
-        ("a", "1"): True,
-        ("b", "1"): False,
-    }
-    assert not find_copies(pa.concat_tables([near, far, more]), RANGES.empty_table()).views["a", "1"]
-    assert find_copies(RANGES.empty_table(), near).views == {}
+def test_a_response_without_its_request_is_recognised_by_its_id() -> None:
+    whole = ranges("a", every(10), FAR)
+    alone = ranges("b", [(4, WRAP - 1)], connection=2, known=RESPONSE_ONLY, n=-1)
+    assert copies([whole, alone]) == {"b": [-1]}
+    assert copies([alone], whole) == {"b": [-1]}
+    assert copies([alone, ranges("c", [(4, WRAP - 1)], connection=3, known=RESPONSE_ONLY, n=-1)]) == {"c": [-1]}
+    again = ranges("b", [(0, WRAP - 1)], connection=2, known=RESPONSE_ONLY, n=-1)
+    assert copies([ranges("a", [(0, 100), (0, 200)], FAR), again]) == {}, "it may be the answer to either"
+
+
+def test_copies_say_which_connections_are_the_same() -> None:
+    counted = ranges("a", every(4), FAR)
+    new = pa.concat_tables([ranges("b", every(10), connection=2), ranges("c", every(10), FAR, connection=3)])
+    found = {tuple(row.values()) for row in find_copies(new, counted).shared.to_pylist()}
+    assert found == {(2, 1, 4, True), (3, 1, 4, True), (3, 2, 10, False)}
 
 
 @pytest.mark.parametrize("seed", range(40))

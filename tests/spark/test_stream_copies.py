@@ -12,11 +12,12 @@ import pytest
 import zstandard
 
 import kdissect
-from kdissect.analysis.sights.correlation_ranges import RANGES
+from kdissect.analysis.sights.correlation_ranges import ALL, RANGES
 from kdissect.engine.resumption import columns
 from kdissect.engine.settings import Settings
 from kdissect.problems import UsageError
-from kdissect.spark.source.streaming import RANGES_CELL, Work
+from kdissect.spark.source.placed_rows import SESSIONS
+from kdissect.spark.source.streaming import RANGES_CELL, SESSIONS_CELL, Work
 from kdissect.spark.writing import stream_copies
 from kdissect.spark.writing.stream_copies import NOTHING, Known, KnownCopies, RowsOnce, learn_ranges
 from tests.conftest import CAPTURES
@@ -43,6 +44,37 @@ def both_ends(wire: str, folder: Path, files: list[int]) -> Files:
     return made
 
 
+def by_host(capture: Path, folder: Path, files: list[int]) -> Files:
+    """What each broker's host would have captured: all that goes to its broker, and what its broker fetches."""
+    of = kdissect.open(capture).tables({"connections": None, "exchanges": ["connection_id", "broker"]})
+    names = dict(zip(*(of["exchanges"][name].to_pylist() for name in ("connection_id", "broker")), strict=True))
+    ends = [(one["client_port"], one["broker_port"], one) for one in of["connections"].to_pylist()]
+    nodes = {port: names[one["connection_id"]] for _, port, one in ends if one["connection_id"] in names}
+    fetchers = {
+        (client, port): (one["client_id"] or "").split("-")[1]
+        for client, port, one in ends if (one["client_id"] or "").startswith("broker-")
+    }  # fmt: skip
+    data = capture.read_bytes()
+    packets: dict[str, list[bytes]] = {node: [data[:24]] for node in nodes.values()}
+    at = 24
+    while at + 16 <= len(data):
+        size = 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        ip = at + 16 + 14
+        tcp = ip + 4 * (data[ip] & 15)
+        ports = [int.from_bytes(data[tcp + 2 * end : tcp + 2 * end + 2], "big") for end in range(2)]
+        client, port = ports if ports[1] in nodes else ports[::-1]
+        for node in {nodes.get(port), fetchers.get((client, port))} & packets.keys():
+            packets[node].append(data[at : at + size])
+        at += size
+    made = {}
+    for (node, records), count in zip(packets.items(), files, strict=False):
+        place = folder / f"host{node}"
+        place.mkdir()
+        (place / "whole.pcap").write_bytes(b"".join(records))
+        made[place.name] = cut(place / "whole.pcap", count, place)
+    return made
+
+
 def followed(files: Files, batches: list[dict[str, int]]) -> dict[str, list[dict[str, Any]]]:
     """Rows that are written of batches with so many files of each set, and of a last one in which the sets are over."""
     work = Work({name: columns(name) for name in TABLES}, Settings(dated=True))
@@ -60,15 +92,17 @@ def followed(files: Files, batches: list[dict[str, int]]) -> dict[str, list[dict
                     states[name] = made
                 else:
                     cells.append((name, *made))
-        known = learn_ranges(
-            known, pa.concat_tables([RANGES.empty_table(), *(t for _, n, t in cells if n == RANGES_CELL)])
-        )
-        once = RowsOnce(known)
+        known = learn_ranges(known, cells_of(cells, RANGES_CELL, RANGES))
+        once = RowsOnce(known, cells_of(cells, SESSIONS_CELL, SESSIONS))
         for name, table, made in cells:
-            if table != RANGES_CELL:
+            if table in TABLES:
                 rows[table] += once.of(table, name, made).to_pylist()
     assert not any(left.values())
     return rows
+
+
+def cells_of(cells: list[tuple[str, str, pa.Table]], name: str, schema: pa.Schema) -> pa.Table:
+    return pa.concat_tables([schema.empty_table(), *(table for _, found, table in cells if found == name)])
 
 
 def seen(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
@@ -95,19 +129,40 @@ def test_rows_are_as_many_as_of_one_run(wire: str, files: list[int], batches: An
     assert {row["exchange_id"] for row in found["fetches"]} <= kept
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("wire", WIRES)
-def test_any_order_of_files_gives_each_exchange_once(wire: str, seed: int, tmp_path: Path) -> None:
-    random_ = random.Random(seed)
-    files = [random_.choice([1, 2, 5, 9]) for _ in range(2)]
-    left, batches = dict(zip(("client", "broker"), files, strict=True)), []
+def any_order(files: Files, random_: random.Random) -> list[dict[str, int]]:
+    """Batches with so many files of each set."""
+    left, batches = {name: len(some) for name, some in files.items()}, []
     while any(left.values()):
         batch = {name: random_.randint(0, count) for name, count in left.items()}
         left = {name: count - batch[name] for name, count in left.items()}
         batches += [{name: count for name, count in batch.items() if count}] if any(batch.values()) else []
+    return batches
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["k4_follower_sessions.pcap", "era_2_4_1.pcap"])
+def test_each_brokers_host_captures(name: str, seed: int, tmp_path: Path) -> None:
+    """Fetches of replicas, and their sessions, are on two hosts, whose files come in any order."""
+    random_ = random.Random(seed)
+    files = by_host(CAPTURES / name, tmp_path, random_.choices([1, 3, 6], k=3))
+    paths = [path.parent / "whole.pcap" for path, *_ in files.values()]
+    local = kdissect.open([path.rename(path.parent.with_suffix(".pcap")) for path in paths]).tables(TABLES)
+    found = followed(files, any_order(files, random_))
+    assert {row["capture"] for row in found["exchanges"]} == files.keys()
+    assert seen(found["exchanges"]) == seen(local["exchanges"].to_pylist())
+    for table in set(TABLES) - {"findings"}:
+        assert len(found[table]) == local[table].num_rows, table
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("wire", WIRES)
+def test_any_order_of_files_gives_each_exchange_once(wire: str, seed: int, tmp_path: Path) -> None:
+    random_ = random.Random(seed)
+    files = both_ends(wire, tmp_path, [random_.choice([1, 2, 5, 9]) for _ in range(2)])
     local = kdissect.open([CAPTURES / f"{wire}_{end}.pcap.zst" for end in ("client", "broker")])
-    found = followed(both_ends(wire, tmp_path, files), batches)
+    found = followed(files, any_order(files, random_))
     assert seen(found["exchanges"]) == seen(local.table("exchanges").to_pylist())
 
 
@@ -123,7 +178,7 @@ def test_the_end_nearest_the_broker_tells_sessions_and_findings(tmp_path: Path) 
 def a_range(capture: str, until: float, connection: int = 1) -> dict[str, Any]:
     return {
         "capture": capture, "broker": "1", "flow": 7, "connection": connection, "n": 0, "count": 10,
-        "correlation": 100 * int(until), "sequence": 100, "bytes": 900, "complete": True, "took": 1,
+        "correlation": 100 * int(until), "sequence": 100, "bytes": 900, "known": ALL, "took": 1,
         "until": int(until * 1e9),
     }  # fmt: skip
 
@@ -189,4 +244,4 @@ def test_a_batch_that_runs_again_knows_what_it_knew() -> None:
     assert sorted(files.names("/out/_copies")) == [
         "other-000000001", "query-000000003", "query-000000004",
     ]  # fmt: skip
-    assert KnownCopies(files, "/out", "third").before(9) == NOTHING
+    assert KnownCopies(files, "/out", "third").before(9) is NOTHING

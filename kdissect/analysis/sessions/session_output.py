@@ -14,13 +14,15 @@ from kdissect.arrays.arrow import MILLI, Coder, Int64s, instants, optional, word
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.fetch_rows import fetches_of, partitions_of
 
 if TYPE_CHECKING:
     from kdissect.analysis.sessions.topic_codes import Names, Topics
 
 SESSIONS = SCHEMAS["fetch_sessions"]
-STAYS = SCHEMAS["session_partitions"]
+STAYS = SCHEMAS["session_partitions"].append(pa.field(EXCHANGE_KEYS[0], pa.int64()))
+"""With a helper column that names a connection of the session."""
 NO_SESSIONS, NO_STAYS = SESSIONS.empty_table(), STAYS.empty_table()
 CODE, COUNT, MS = pa.int32(), pa.int64(), pa.float64()
 
@@ -184,6 +186,8 @@ class Ended:
 
     def _stay_rows(self, state: c.State, places: Int64s) -> pa.Table:
         columns = self.stay_columns(state, places)
+        first = state.S[state.P[places, c.P_SESSION], c.S_CONNECTIONS]
+        columns[EXCHANGE_KEYS[0]] = arrow_array(state.N[first, c.N_VALUE], mask=first < 0)
         return pa.table({name: columns[name] for name in STAYS.names}, STAYS)
 
     def stay_columns(self, state: c.State, places: Int64s) -> dict[str, pa.Array]:

@@ -435,15 +435,21 @@ def link(
         own, other = clusters[first], clusters[second]
         taken &= alike | (own == other) | (own == 0) | (other == 0)
     first, second = first[taken], second[taken]
-    found = np.arange(len(connections), dtype=np.int64)
+    found = join_pairs(first, second, len(connections))
+    linked = np.zeros(len(connections), np.bool_)
+    linked[first] = linked[second] = True
+    found[~linked] = -1
+    return found
+
+
+def join_pairs(first: Int64s, second: Int64s, size: int) -> Int64s:
+    """By number below `size`, the smallest one that pairs of numbers join it with."""
+    found = np.arange(size, dtype=np.int64)
     while (found[first] != found[second]).any():
         least = np.minimum(found[first], found[second])
         np.minimum.at(found, first, least)
         np.minimum.at(found, second, least)
         found = found[found]  # chains become half as long, each time
-    linked = np.zeros(len(connections), np.bool_)
-    linked[first] = linked[second] = True
-    found[~linked] = -1
     return found
 
 
@@ -459,9 +465,10 @@ def _groups(seen: Seen, rows: Int64s, component: Int64s) -> Int64s:
     by_id = _codes(mixed(of[left], seen.correlation[rows[left]]))
     count = np.bincount(by_id)
     orphans = np.bincount(by_id, seen.orphan[rows[left]])
-    first, last = _extremes(by_id, seen.conn[rows[left]])
-    pair = (count == 2) & (orphans >= 1) & (first != last)
-    group[left] = np.where(pair[by_id], len(rows) + by_id, -1)
+    sight = np.unique(np.stack([by_id, seen.conn[rows[left]]]), axis=1)[0]
+    once = np.bincount(sight, minlength=len(count)) == count
+    several = (count >= 2) & (orphans >= 1) & once
+    group[left] = np.where(several[by_id], len(rows) + by_id, -1)
     return group
 
 

@@ -37,15 +37,18 @@ RANGES = pa.schema(
         pa.field("correlation", pa.int64()),
         pa.field("sequence", pa.int64()),
         pa.field("bytes", pa.int64()),
-        pa.field("complete", pa.bool_()),
+        pa.field("known", pa.int64()),
         pa.field("took", pa.int64()),
         pa.field("until", pa.int64()),
     ]
 )
 """A range: the hash of its flow (the same in every capture) and the id of its connection (which is not); ordinal and
 correlation id of its first request, and how many requests it has; the sequence number behind the first one and how many
-bytes later the last one ended; whether these need no more answers; ns that the answers took in all; and the time of the
-last byte (ns)."""
+bytes later the last one ended; how much of these exchanges is known; ns that the answers took in all; and the time of
+the last byte (ns). A response whose request was not captured is a range, too: its ordinal is -1 - n, as in
+`kdissect.analysis.exchange_keys`, and its sequence number means nothing."""
+RESPONSE_ONLY, REQUEST_ONLY, ALL = range(3)
+"""What may be known of the exchanges of a range: ALL where no answer is to come."""
 COPIES = pa.schema(
     [
         pa.field("capture", pa.string()),
@@ -56,6 +59,15 @@ COPIES = pa.schema(
     ]
 )
 """Exchanges of a connection, by their ordinals, that another capture has, too, and whose rows there count."""
+SHARED = pa.schema(
+    [
+        pa.field("connection", pa.int64()),
+        pa.field("other", pa.int64()),
+        pa.field("count", pa.int64()),
+        pa.field("counted", pa.bool_()),
+    ]
+)
+"""Two sights of a connection: so many exchanges of the first are copies of the `other`, which were `counted` before."""
 MOST_PAIRS = 64
 """Pairs of ranges that are compared, by range, in a flow. A client that numbers its requests otherwise has more; there
 requests by themselves are compared where they ended at the same sequence number."""
@@ -69,8 +81,8 @@ class Copied(NamedTuple):
 
     copies: pa.Table
     """COPIES, each exchange once."""
-    views: dict[tuple[str, str | None], bool]
-    """By capture and broker whether most of the broker's exchanges in it are copies."""
+    shared: pa.Table
+    """SHARED: a row for each two ranges."""
 
 
 def join_ranges(table: pa.Table) -> pa.Table:
@@ -80,10 +92,9 @@ def join_ranges(table: pa.Table) -> pa.Table:
     capture = encoded(one(table, "capture"))[0]
     order = np.lexsort((ints(table, "n"), ints(table, "connection"), capture))
     capture, table = capture[order], table.take(arrow_array(order))
-    column = {name: ints(table, name) for name in RANGES.names if name not in ("capture", "broker", "complete")}
-    complete = np.asarray(table["complete"])
-    follows = (capture[1:] == capture[:-1]) & (complete[1:] == complete[:-1])
-    for name, step in (("connection", 0), ("n", column["count"]), ("correlation", column["count"])):
+    column = {name: ints(table, name) for name in RANGES.names if name not in ("capture", "broker")}
+    follows = capture[1:] == capture[:-1]
+    for name, step in (("connection", 0), ("known", 0), ("n", column["count"]), ("correlation", column["count"])):
         follows &= column[name][1:] == (column[name] + step)[:-1]
     first = np.flatnonzero(np.concatenate([[True], ~follows]))
     last = np.append(first[1:], len(order)) - 1
@@ -106,20 +117,14 @@ def find_copies(new: pa.Table, counted: pa.Table) -> Copied:
     among the new ones."""
     table = pa.concat_tables([counted, new])
     rows = _Rows(table, counted.num_rows)
-    copies = _union(rows, *_copied(rows))
-    fresh = np.arange(len(rows.count)) >= counted.num_rows
-    broker, brokers = encoded(one(table, "broker"))
-    view = rows.capture * (len(brokers) + 1) + broker + 1
-    seen = np.bincount(view[fresh], rows.count[fresh])
-    copied = np.bincount(view[copies.row], copies.size, len(seen))
-    views = {}
-    for at in np.flatnonzero(seen).tolist():
-        capture, name = divmod(at, len(brokers) + 1)
-        views[rows.captures[capture], (None, *brokers)[name]] = bool(2 * copied[at] > seen[at])
+    pairs = _copied(rows)
+    copies = _union(rows, pairs)
     at = arrow_array(copies.row)
     columns = [table["capture"].take(at), table["connection"].take(at), arrow_array(copies.n)]
     columns += [arrow_array(copies.size), table["until"].take(at)]
-    return Copied(pa.table(columns, schema=COPIES), views)
+    between = [rows.connection[pairs.row], rows.connection[pairs.other], pairs.end - pairs.begin + 1]
+    shared = [arrow_array(column) for column in (*between, rows.counted[pairs.other])]
+    return Copied(pa.table(columns, schema=COPIES), pa.table(shared, schema=SHARED))
 
 
 class _Rows:
@@ -130,7 +135,7 @@ class _Rows:
         self.flow = np.unique(ints(table, "flow"), return_inverse=True)[1].reshape(-1).astype(np.int64)
         self.connection, self.n, self.count = (ints(table, name) for name in ("connection", "n", "count"))
         self.correlation, self.sequence = ints(table, "correlation"), ints(table, "sequence")
-        self.bytes, self.complete = ints(table, "bytes"), np.asarray(table["complete"])
+        self.bytes, self.known = ints(table, "bytes"), ints(table, "known")
         self.counted = np.arange(table.num_rows) < counted
         self.rank = self._rank(ints(table, "took"))
 
@@ -139,7 +144,7 @@ class _Rows:
         by_name = np.argsort(np.argsort(np.array(self.captures, dtype=object))) if self.captures else self.capture
         sight, of = np.unique(self.flow * len(self.captures) + by_name[self.capture], return_inverse=True)
         of = of.reshape(-1)
-        answered = np.bincount(of, np.where(self.complete, self.count, 0))
+        answered = np.bincount(of, np.where(self.known == ALL, self.count, 0))
         mean = np.where(answered > 0, np.bincount(of, took) / np.maximum(answered, 1), np.inf)
         rank = np.empty(len(sight), np.int64)
         rank[np.lexsort((sight, mean))] = np.arange(len(sight))
@@ -147,22 +152,31 @@ class _Rows:
 
     def gives_way(self, row: Int64s, to: Int64s) -> Flags:
         """Whether exchanges in these rows are copies of those in the rows `to`, if they are the same."""
-        fuller = self.complete[to] & ~self.complete[row]
-        less = self.complete[row] & ~self.complete[to]
+        more, less = self.known[to] > self.known[row], self.known[to] < self.known[row]
         ahead = self.counted[to] | (self.rank[to] < self.rank[row])
-        found: Flags = (self.capture[row] != self.capture[to]) & ~self.counted[row] & (fuller | (ahead & ~less))
+        found: Flags = (self.capture[row] != self.capture[to]) & ~self.counted[row] & (more | (ahead & ~less))
         return found
 
     def are_near(self, row: Int64s, second: Int64s) -> Flags:
         """Whether two ranges lie at the same place of a stream, as far as segments tell."""
         ahead = (self.sequence[second] - self.sequence[row] + WRAP // 2) % WRAP - WRAP // 2
-        wide = np.maximum(self.bytes[row], self.bytes[second]) >= WRAP // 2
-        found: Flags = wide | ((ahead >= -self.bytes[second] - SEGMENT) & (ahead <= self.bytes[row] + SEGMENT))
+        anywhere = np.maximum(self.bytes[row], self.bytes[second]) >= WRAP // 2
+        anywhere |= np.minimum(self.known[row], self.known[second]) == RESPONSE_ONLY
+        found: Flags = anywhere | ((ahead >= -self.bytes[second] - SEGMENT) & (ahead <= self.bytes[row] + SEGMENT))
         return found
 
 
-def _copied(rows: _Rows) -> tuple[Int64s, Int64s, Int64s]:
-    """Parts of ranges that are copies: rows, and the first and the last correlation id."""
+class _Pairs(NamedTuple):
+    """Two ranges each, and the first and the last correlation id that both have."""
+
+    row: Int64s
+    other: Int64s
+    begin: Int64s
+    end: Int64s
+
+
+def _copied(rows: _Rows) -> _Pairs:
+    """Ranges with others that parts of them are copies of."""
     shared = np.flatnonzero(_flows_of_several(rows)[rows.flow])
     order = shared[np.lexsort((rows.correlation[shared], rows.flow[shared]))]
     flow, first = rows.flow[order], rows.correlation[order]
@@ -173,6 +187,7 @@ def _copied(rows: _Rows) -> tuple[Int64s, Int64s, Int64s]:
     size[several] = 0
     row, other = np.repeat(order, size), order[stretches(low, size)[1]]
     begin_alike = (rows.correlation[row] == rows.correlation[other]) & (rows.sequence[row] == rows.sequence[other])
+    begin_alike &= np.minimum(rows.known[row], rows.known[other]) > RESPONSE_ONLY
     repeats = _repeats(rows)
     keep = rows.are_near(row, other) & (begin_alike | ~(repeats[row] | repeats[other]))
     exact = _pairs_of_one_begin(rows, order[several])
@@ -181,7 +196,7 @@ def _copied(rows: _Rows) -> tuple[Int64s, Int64s, Int64s]:
     row, other = row[copied], other[copied]
     begin = np.maximum(rows.correlation[row], rows.correlation[other])
     end = np.minimum(rows.correlation[row] + rows.count[row], rows.correlation[other] + rows.count[other])
-    return row, begin, end - 1
+    return _Pairs(row, other, begin, end - 1)
 
 
 def _flows_of_several(rows: _Rows) -> Flags:
@@ -208,7 +223,7 @@ def _repeats(rows: _Rows) -> Flags:
 def _pairs_of_one_begin(rows: _Rows, at: Int64s) -> tuple[Int64s, Int64s]:
     """Of these rows those that begin with the same request as others, each with the one that counts."""
     key = mixed(rows.flow[at], rows.correlation[at], rows.sequence[at])
-    order = np.lexsort((rows.rank[at], ~rows.counted[at], ~rows.complete[at], key))
+    order = np.lexsort((rows.rank[at], ~rows.counted[at], -rows.known[at], key))
     at, key = at[order], key[order]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
     return at, np.repeat(at[first], np.diff(np.append(first, len(at))))
@@ -223,9 +238,9 @@ class _Parts(NamedTuple):
     size: Int64s
 
 
-def _union(rows: _Rows, row: Int64s, begin: Int64s, end: Int64s) -> _Parts:
-    """Parts of ranges (first and last correlation id), each exchange once."""
-    order, first = overlapping_spans(row * FAR + begin, row * FAR + end)
-    end = np.maximum.reduceat(end[order], first) if len(first) else end
-    row, begin = row[order][first], begin[order][first]
+def _union(rows: _Rows, pairs: _Pairs) -> _Parts:
+    """The copies among pairs, each exchange once."""
+    order, first = overlapping_spans(pairs.row * FAR + pairs.begin, pairs.row * FAR + pairs.end)
+    end = np.maximum.reduceat(pairs.end[order], first) if len(first) else pairs.end
+    row, begin = pairs.row[order][first], pairs.begin[order][first]
     return _Parts(row, rows.n[row] + begin - rows.correlation[row], end - begin + 1)

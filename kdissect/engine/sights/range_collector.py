@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sights.both_ends import ENDPOINTS
-from kdissect.analysis.sights.correlation_ranges import RANGES, join_ranges
+from kdissect.analysis.sights.correlation_ranges import ALL, RANGES, REQUEST_ONLY, RESPONSE_ONLY, join_ranges
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.engine.sights.one_file import flow_hashes
 from kdissect.kafka.completed import NULL_TIME, Status
@@ -27,16 +27,19 @@ class RangeCollector:
 
     def note(self, harvest: Harvest, base: int) -> None:
         """Note the exchanges of a harvest; `base`: what its numbers of connections are counted from."""
-        rows = harvest.exchanges[(harvest.exchanges["status"] != TOKEN) & (harvest.exchanges["orphan"] == 0)]
-        rows = rows[np.lexsort((rows["n"], rows["connection"]))]
+        rows = harvest.exchanges[harvest.exchanges["status"] != TOKEN]
         if not len(rows):
             return
-        connection, n, correlation, end = (rows[name] for name in ("connection", "n", "correlation", "end"))
+        ordinal = np.where(rows["orphan"] == 1, -1 - rows["n"], rows["n"])
+        order = np.lexsort((ordinal, rows["connection"]))
+        rows, n = rows[order], ordinal[order]
+        connection, correlation, end = (rows[name] for name in ("connection", "correlation", "end"))
         asked, answered = timed(rows["request"]["last"]), timed(rows["response"]["first"])
-        done = (answered != NULL_TIME) | (rows["status"] == Status.ONE_WAY)
+        answers = (answered != NULL_TIME) | (rows["status"] == Status.ONE_WAY)
+        known = np.where(rows["orphan"] == 1, RESPONSE_ONLY, np.where(answers, ALL, REQUEST_ONLY))
         took = np.where((answered != NULL_TIME) & (asked != NULL_TIME), np.maximum(answered - asked, 0), 0)
         follows = (np.diff(connection) == 0) & (np.diff(n) == 1) & (np.diff(correlation) == 1)
-        first = np.flatnonzero(np.append(True, ~follows | (done[1:] != done[:-1])))
+        first = np.flatnonzero(np.append(True, ~follows | (known[1:] != known[:-1])))
         count = np.diff(np.append(first, len(rows)))
         last = first + count - 1
         until = np.maximum(asked, timed(rows["response"]["last"]))
@@ -44,7 +47,7 @@ class RangeCollector:
             np.stack(
                 [
                     connection[first] + base, n[first], count, correlation[first], end[first] & 0xFFFFFFFF,
-                    end[last] - end[first], done[first], np.add.reduceat(took, first),
+                    end[last] - end[first], known[first], np.add.reduceat(took, first),
                     np.maximum.reduceat(until, first),
                 ]
             )
@@ -54,7 +57,7 @@ class RangeCollector:
         """The ranges so far, with the brokers' names that are known now. None of them is kept."""
         every = np.concatenate([np.zeros((9, 0), np.int64), *self._parts], axis=1)
         self._parts.clear()
-        connection, n, count, correlation, sequence, size, done, took, until = every
+        connection, n, count, correlation, sequence, size, known, took, until = every
         directory = builder.directory
         used, of = np.unique(connection, return_inverse=True)
         connections, codes = directory.connections, directory.broker_codes(used)
@@ -63,6 +66,6 @@ class RangeCollector:
         brokers = pa.array(names, pa.string()).take(arrow_array(codes[of]))
         flow, ids = flow_hashes(endpoints).view(np.int64), connections.id[used].view(np.int64)
         columns = [pa.array([capture] * len(n), pa.string()), brokers]
-        columns += [arrow_array(column) for column in (flow[of], ids[of], n, count, correlation, sequence, size)]
-        columns += [pa.array(done == 1), arrow_array(took), arrow_array(until)]
+        numbers = (flow[of], ids[of], n, count, correlation, sequence, size, known, took, until)
+        columns += [arrow_array(column) for column in numbers]
         return join_ranges(pa.table(columns, schema=RANGES))

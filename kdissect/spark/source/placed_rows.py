@@ -11,9 +11,15 @@ from kdissect.engine.resumption import Continued
 from kdissect.engine.settings import Settings
 from kdissect.engine.sights.range_collector import RangeCollector
 from kdissect.kafka.streams.dissector import Harvest
-from kdissect.spark.placing import Places
+from kdissect.spark.placing import Places, first_connections
 from kdissect.spark.stages.owners import owned
+from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.order import order
+
+SESSIONS = pa.schema(
+    [pa.field("capture", pa.string()), pa.field("session_key", pa.string()), pa.field("connection", pa.int64())]
+)
+"""A connection of each session."""
 
 
 class PlacedRows(Continued):
@@ -24,6 +30,8 @@ class PlacedRows(Continued):
     ) -> None:
         super().__init__(capture, tables, settings, state)
         self._ranges = RangeCollector()
+        self._sessions: dict[str, int | None] = {}
+        """A connection of each session that there were rows about."""
 
     def watch(self, harvests: Iterator[Harvest]) -> Iterator[Harvest]:
         """See Continued."""
@@ -36,9 +44,21 @@ class PlacedRows(Continued):
         (capture,) = self.books.captures
         return self._ranges.table(capture.name, self.books.builder)
 
+    def sessions(self) -> pa.Table:
+        """SESSIONS of the rows that were made since the last call."""
+        (capture,) = self.books.captures
+        columns = [[capture.name] * len(self._sessions), list(self._sessions), list(self._sessions.values())]
+        self._sessions = {}
+        return pa.table(columns, schema=SESSIONS)
+
     def place_rows(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows as they are written, brokers by the names that are known now."""
         builder = self.books.builder
+        if name == "fetch_sessions":
+            self._sessions |= zip(rows["session_key"].to_pylist(), first_connections(rows), strict=True)
+        if name == "session_partitions":
+            known = rows.select(["session_key", EXCHANGE_KEYS[0]]).group_by(["session_key", EXCHANGE_KEYS[0]])
+            self._sessions |= zip(*(column.to_pylist() for column in known.aggregate([]).columns), strict=True)
         (capture,) = self.books.captures
         places = Places.of([owned(builder.directory, settled=False)], builder.brokers, [capture.name], {})
         yield from places.placed(name, order(name, unified(rows)), self.tables[name], coded=True).to_batches()

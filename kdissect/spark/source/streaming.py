@@ -39,8 +39,8 @@ MOST = 1000
 """Files of a batch: a day of one host's rotation, planned and done in minutes."""
 CELLS = "capture string, table string, rows long, data binary"
 """What the stateful operator makes: some rows of a table, out of a capture set."""
-RANGES_CELL = "correlation ranges"
-"""How cells name ranges of correlation ids (`kdissect.analysis.sights`), where rows are to be written."""
+RANGES_CELL, SESSIONS_CELL = "correlation ranges", "connections of sessions"
+"""How cells name, where rows are to be written, what tells which of them other sets have, too: see `PlacedRows`."""
 FORGET = 7 * 86400.0
 """Seconds after which a set without a new file is over: longer than a weekend's outage of whoever writes it."""
 
@@ -166,13 +166,14 @@ class Work:
 def _as_tables(
     work: resumption.Continued, rows: Iterator[tuple[str, pa.RecordBatch]]
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Rows of tables with their names; then the ranges of correlation ids, of rows that are to be written."""
+    """Rows of tables with their names; then what tells copies, of rows that are to be written."""
     from kdissect.spark.source.placed_rows import PlacedRows
 
     for name, batch in rows:
         yield name, pa.Table.from_batches([batch])
     if isinstance(work, PlacedRows):
         yield RANGES_CELL, work.ranges()
+        yield SESSIONS_CELL, work.sessions()
 
 
 def _current_path(path: str) -> str:

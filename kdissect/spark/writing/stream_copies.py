@@ -5,8 +5,8 @@ Each batch of `follow` brings, for each set, the ranges of correlation ids that 
 earlier ones, and tasks leave rows out. Ranges are kept for an hour of capture time behind the set that is furthest
 behind, in a file for each batch next to the checkpoint.
 
-Rows about a broker as a whole (sessions, their partitions, findings) come from the sets that do not have most of its
-exchanges as copies.
+A connection that several sets have belongs to one of them: to the one whose exchanges were written first, and else to
+the one nearest the broker. Rows about more than one exchange (sessions, their partitions, findings) come from there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import exchange_keys
-from kdissect.analysis.sights.correlation_ranges import COPIES, RANGES, Copied, Flags, find_copies, join_ranges
+from kdissect.analysis.sights.both_ends import join_pairs
+from kdissect.analysis.sights.correlation_ranges import (
+    COPIES,
+    RANGES,
+    SHARED,
+    Copied,
+    Flags,
+    find_copies,
+    join_ranges,
+)
 from kdissect.arrays.arrow import Int64s, ints
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
@@ -38,12 +47,22 @@ WRITTEN = 60 * SECOND
 """Capture time after which the rows of an exchange were written: they wait for ten seconds (`Continued`)."""
 MOST_RANGES = 1 << 20
 """Ranges that are kept, the last ones: 90 MB."""
-OF_BROKERS = ("fetch_sessions", "session_partitions", "findings")
-"""Tables whose rows are about a broker as a whole."""
+OF_SESSIONS = ("fetch_sessions", "session_partitions")
 OF_THE_PLACE = ("network", "capture")
 """Causes of findings that say something of where was captured: each set has its own."""
-View = tuple[str, str | None]
-"""A capture set and a broker in it."""
+CONNECTIONS = pa.schema(
+    [
+        pa.field("connection", pa.int64()),
+        pa.field("capture", pa.string()),
+        pa.field("broker", pa.string()),
+        pa.field("count", pa.int64()),
+        pa.field("until", pa.int64()),
+        pa.field("owner", pa.int64()),
+    ]
+)
+"""Connections: how many exchanges they have, the time of the last one (ns), and whose they are."""
+NOBODY_ELSES, OWN, ANOTHERS = range(3)
+"""What `owner` says: no other set has it, this set's sight counts, another's does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,30 +73,63 @@ class Known:
     """RANGES that later ones may be copies of."""
     copies: pa.Table
     """COPIES whose rows were not written yet, or are being written."""
-    views: dict[View, bool]
-    """Whether a set has most of a broker's exchanges as copies."""
+    connections: pa.Table
+    """CONNECTIONS in order of their ids."""
     latest: dict[str, int]
     """By set the last time in its ranges, ns."""
 
 
-NOTHING = Known(RANGES.empty_table(), COPIES.empty_table(), {}, {})
+NOTHING = Known(RANGES.empty_table(), COPIES.empty_table(), CONNECTIONS.empty_table(), {})
+
+
+NO_COPIES = Copied(COPIES.empty_table(), SHARED.empty_table())
+FIRST = 1 << 20
+"""What an exchange that was counted before weighs against one of the same batch."""
 
 
 def learn_ranges(before: Known, new: pa.Table) -> Known:
     """What is known after the ranges of a batch."""
     new = join_ranges(new)
-    found = find_copies(new, before.ranges) if _several(before.ranges, new) else Copied(COPIES.empty_table(), {})
+    found = find_copies(new, before.ranges) if _several(before.ranges, new) else NO_COPIES
     latest = {**before.latest, **_latest(new)}
     horizon = min((at for at in latest.values() if at >= max(latest.values()) - WAITED_FOR), default=0) - KEPT
-    ranges = join_ranges(pa.concat_tables([before.ranges, new]))
-    ranges = ranges.filter(pc.greater_equal(ranges["until"], horizon))
-    if ranges.num_rows > MOST_RANGES:
-        newest = np.argsort(ints(ranges, "until"), kind="stable")[-MOST_RANGES:]
-        ranges = ranges.take(arrow_array(np.sort(newest)))
+    ranges = _newest(join_ranges(pa.concat_tables([before.ranges, new])), horizon)
     names = before.copies["capture"].to_pylist()
     written = np.array([before.latest.get(name, 0) - WRITTEN for name in names], np.int64)
     waiting = before.copies.filter(arrow_array(ints(before.copies, "until") >= written))
-    return Known(ranges, pa.concat_tables([waiting, found.copies]), {**before.views, **found.views}, latest)
+    connections = _newest(_share_connections(before.connections, new, found.shared), horizon)
+    return Known(ranges, pa.concat_tables([waiting, found.copies]), connections, latest)
+
+
+def _newest(table: pa.Table, horizon: int) -> pa.Table:
+    """The rows that are not older, the last ones where they are too many."""
+    table = table.filter(pc.greater_equal(table["until"], horizon))
+    if table.num_rows <= MOST_RANGES:
+        return table
+    return table.take(arrow_array(np.sort(np.argsort(ints(table, "until"), kind="stable")[-MOST_RANGES:])))
+
+
+def _share_connections(before: pa.Table, new: pa.Table, shared: pa.Table) -> pa.Table:
+    """CONNECTIONS after new ranges, of which `shared` are of several sets."""
+    fresh = new.select(["connection", "capture", "broker", "count", "until"])
+    fresh = fresh.append_column("owner", arrow_array(np.full(new.num_rows, NOBODY_ELSES, np.int64)))
+    several = pa.TableGroupBy(pa.concat_tables([before, fresh.cast(CONNECTIONS)]), "connection", use_threads=False)
+    told = [("capture", "first"), ("broker", "last"), ("count", "sum"), ("until", "max"), ("owner", "max")]
+    table = pa.table(several.aggregate(told).columns, schema=CONNECTIONS).sort_by("connection")
+    if not shared.num_rows:
+        return table
+    ids, owner = ints(table, "connection"), ints(table, "owner").copy()
+    row, other = (np.searchsorted(ids, ints(shared, name)) for name in ("connection", "other"))
+    conversation = join_pairs(row, other, len(ids))
+    count = ints(shared, "count") * np.where(np.asarray(shared["counted"]), FIRST, 1)
+    counting = np.bincount(other, count, len(ids)) - np.bincount(row, count, len(ids))
+    counting[owner == OWN] = np.inf
+    mine = np.unique(np.concatenate([row, other]))
+    mine = mine[np.lexsort((mine, -counting[mine], conversation[mine]))]
+    first = np.append(True, np.diff(conversation[mine]) != 0)
+    owner[mine[first]] = np.maximum(owner[mine[first]], OWN)
+    owner[mine[~first]] = ANOTHERS
+    return table.set_column(CONNECTIONS.get_field_index("owner"), CONNECTIONS.field("owner"), arrow_array(owner))
 
 
 def _several(counted: pa.Table, new: pa.Table) -> bool:
@@ -91,29 +143,54 @@ def _latest(ranges: pa.Table) -> dict[str, int]:
 
 
 class RowsOnce:
-    """Leaves out rows that another set's rows stand for."""
+    """Leaves out rows that another set's rows stand for. `sessions`: SESSIONS of the batch whose rows these are."""
 
-    def __init__(self, known: Known) -> None:
-        self._views = {view for view, copy in known.views.items() if copy}
+    def __init__(self, known: Known, sessions: pa.Table) -> None:
         self._copies: dict[str, _Exchanges] = {}
         for capture in known.copies["capture"].unique().to_pylist():
             self._copies[capture] = _Exchanges(known.copies.filter(pc.equal(known.copies["capture"], capture)))
+        others = known.connections.filter(pc.equal(known.connections["owner"], ANOTHERS))
+        self._connections = ints(others, "connection")
+        left_out = sessions.filter(arrow_array(np.isin(ints(sessions, "connection"), self._connections)))
+        self._sessions = {*zip(*(left_out[name].to_pylist() for name in ("capture", "session_key")), strict=True)}
+        self._brokers = _copied_brokers(known.connections)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether there is anything to leave out."""
+        return bool(self._copies or self._sessions or self._brokers)
 
     def of(self, name: str, capture: str, rows: pa.Table) -> pa.Table:
         """Those rows of a set that count, of a table as it is written."""
-        copies = self._copies.get(capture)
-        if EXCHANGE_NUMBER.name in rows.column_names and copies is not None and name != "problems":
-            copied = copies.have(ints(rows, CONNECTION_NUMBER.name), ints(rows, EXCHANGE_NUMBER.name))
-            return rows.filter(arrow_array(~copied)) if copied.any() else rows
-        if name not in OF_BROKERS or not any(one == capture for one, _ in self._views):
-            return rows
-        copied = np.array([(capture, broker) in self._views for broker in rows["broker"].to_pylist()], np.bool_)
         if name == "findings":
-            if copies is not None and "first_exchange_id" in rows.column_names:
-                copied |= copies.have(*exchange_keys(rows["first_exchange_id"]))
-            if "cause" in rows.column_names:
-                copied &= ~np.isin(rows["cause"].to_pylist(), OF_THE_PLACE)
+            copied = self._are_findings_of_others(capture, rows)
+        elif name in OF_SESSIONS:
+            keys = rows["session_key"].to_pylist()
+            copied = np.array([(capture, key) in self._sessions for key in keys], np.bool_)
+        elif name != "problems" and EXCHANGE_NUMBER.name in rows.column_names and capture in self._copies:
+            numbers = (ints(rows, field.name) for field in (CONNECTION_NUMBER, EXCHANGE_NUMBER))
+            copied = self._copies[capture].have(*numbers)
+        else:
+            return rows
         return rows.filter(arrow_array(~copied)) if copied.any() else rows
+
+    def _are_findings_of_others(self, capture: str, findings: pa.Table) -> Flags:
+        """Whether findings are about a connection of another set, or about a broker whose connections mostly are."""
+        brokers, causes = (findings[name].to_pylist() for name in ("broker", "cause"))
+        ids = findings["first_exchange_id"]
+        about = np.array([(capture, broker) in self._brokers for broker in brokers], np.bool_)
+        found: Flags = np.where(np.asarray(ids.is_valid()), np.isin(exchange_keys(ids)[0], self._connections), about)
+        return found & ~np.isin(causes, OF_THE_PLACE)
+
+
+def _copied_brokers(connections: pa.Table) -> set[tuple[str, str]]:
+    """Sets, and brokers of whose exchanges these have most on connections of other sets."""
+    count = ints(connections, "count")
+    copied = np.where(ints(connections, "owner") == ANOTHERS, count, 0)
+    sums = connections.select(["capture", "broker"]).append_column("more", arrow_array(2 * copied - count))
+    found = sums.group_by(["capture", "broker"]).aggregate([("more", "sum")])
+    found = found.filter(pc.and_(pc.greater(found["more_sum"], 0), found["broker"].is_valid()))
+    return {*zip(found["capture"].to_pylist(), found["broker"].to_pylist(), strict=True)}
 
 
 class _Exchanges:
@@ -127,15 +204,16 @@ class _Exchanges:
         self._last = self._first + count[order] - 1
 
     def _place(self, connection: Int64s, n: Int64s) -> Int64s:
-        return np.searchsorted(self._connections, connection) << 40 | n
+        """A number for each exchange, in order of connections and ordinals, of which some are below 0."""
+        return (np.searchsorted(self._connections, connection) << 40) + n
 
     def have(self, connection: Int64s, n: Int64s) -> Flags:
         """Whether these exchanges are among them."""
         at = np.searchsorted(self._connections, connection)
         known = self._connections[np.minimum(at, len(self._connections) - 1)] == connection
-        place = at << 40 | np.maximum(n, 0)
+        place = self._place(connection, n)
         before = np.maximum(np.searchsorted(self._first, place, "right") - 1, 0)
-        found: Flags = known & (n >= 0) & (self._first[before] <= place) & (place <= self._last[before])
+        found: Flags = known & (self._first[before] <= place) & (place <= self._last[before])
         return found
 
 

@@ -16,7 +16,6 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,11 +28,12 @@ from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.source.streaming import CELLS, FORGET, MOST, RANGES_CELL, cells_of, rows_of
+from kdissect.spark.source.placed_rows import SESSIONS
+from kdissect.spark.source.streaming import CELLS, FORGET, MOST, RANGES_CELL, SESSIONS_CELL, cells_of, rows_of
 from kdissect.spark.writing.destination import target
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
 from kdissect.spark.writing.placed_tables import written_schema
-from kdissect.spark.writing.stream_copies import Known, KnownCopies, RowsOnce, learn_ranges
+from kdissect.spark.writing.stream_copies import KnownCopies, RowsOnce, learn_ranges
 from kdissect.spark.writing.task_files import FILE_BYTES, TableFiles
 from kdissect.tables.formats import ParquetFile
 
@@ -103,10 +103,10 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     store = KnownCopies(files, output, query)
     kept = cells.persist(StorageLevel.DISK_ONLY)
     try:
-        ranges = [read_cell(bytes(row[0])) for row in kept.where(kept["table"] == RANGES_CELL).select("data").collect()]
-        known = learn_ranges(store.before(number), pa.concat_tables([RANGES.empty_table(), *ranges]))
+        ranges, sessions = _collect(kept, RANGES_CELL, RANGES), _collect(kept, SESSIONS_CELL, SESSIONS)
+        known = learn_ranges(store.before(number), ranges)
         store.keep(number, known)
-        counted = _without_copies(kept.where(kept["table"] != RANGES_CELL), known)
+        counted = _without_copies(kept.where(kept["table"].isin(list(tables))), RowsOnce(known, sessions))
         if folder is None:
             told = _write_frames(counted, number, tables, output, form, query)
         else:
@@ -120,17 +120,18 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     return told
 
 
-def _without_copies(cells: DataFrame, known_copies: Known) -> DataFrame:
+def _collect(cells: DataFrame, name: str, schema: pa.Schema) -> pa.Table:
+    """The rows that cells of this name have."""
+    found = cells.where(cells["table"] == name).select("data").collect()
+    return pa.concat_tables([schema.empty_table(), *(read_cell(bytes(row["data"])) for row in found)])
+
+
+def _without_copies(cells: DataFrame, once: RowsOnce) -> DataFrame:
     """The cells without rows that another set's rows stand for."""
-    if not known_copies.copies.num_rows and not any(known_copies.views.values()):
-        return cells
-    return cells.mapInArrow(
-        partial(_drop_copies, known_copies=replace(known_copies, ranges=RANGES.empty_table())), CELLS
-    )
+    return cells.mapInArrow(partial(_drop_copies, once=once), CELLS) if once.leaves_out else cells
 
 
-def _drop_copies(batches: Iterable[pa.RecordBatch], known_copies: Known) -> Iterator[pa.RecordBatch]:
-    once = RowsOnce(known_copies)
+def _drop_copies(batches: Iterable[pa.RecordBatch], once: RowsOnce) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         made = []
         for row in batch.to_pylist():
