@@ -19,7 +19,7 @@ from kdissect.problems import UsageError
 from kdissect.spark.source.placed_rows import SESSIONS
 from kdissect.spark.source.streaming import RANGES_CELL, SESSIONS_CELL, Work
 from kdissect.spark.writing import stream_copies
-from kdissect.spark.writing.stream_copies import NOTHING, Known, KnownCopies, RowsOnce, learn_ranges
+from kdissect.spark.writing.stream_copies import FOUND, NOTHING, Known, KnownCopies, RowsOnce, learn_ranges
 from tests.conftest import CAPTURES
 from tests.engine.test_continued import cut
 
@@ -93,7 +93,8 @@ def followed(files: Files, batches: list[dict[str, int]]) -> dict[str, list[dict
                 else:
                     cells.append((name, *made))
         known = learn_ranges(known, cells_of(cells, RANGES_CELL, RANGES))
-        once = RowsOnce(known, cells_of(cells, SESSIONS_CELL, SESSIONS))
+        findings = cells_of(cells, "findings", FOUND)
+        once = RowsOnce(known, cells_of(cells, SESSIONS_CELL, SESSIONS), findings)
         for name, table, made in cells:
             if table in TABLES:
                 rows[table] += once.of(table, name, made).to_pylist()
@@ -102,7 +103,9 @@ def followed(files: Files, batches: list[dict[str, int]]) -> dict[str, list[dict
 
 
 def cells_of(cells: list[tuple[str, str, pa.Table]], name: str, schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([schema.empty_table(), *(table for _, found, table in cells if found == name)])
+    return pa.concat_tables(
+        [schema.empty_table(), *(table.select(schema.names).cast(schema) for _, found, table in cells if found == name)]
+    )
 
 
 def seen(rows: list[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
@@ -171,8 +174,11 @@ def test_the_end_nearest_the_broker_tells_sessions_and_findings(tmp_path: Path) 
     for name in set(TABLES) - {"findings"}:
         assert {row["capture"] for row in found[name]} <= {"broker"}, name
     assert found["fetch_sessions"]
-    others = [row for row in found["findings"] if row["capture"] == "client"]
-    assert {row["cause"] for row in others if row["broker"] is not None} <= {"network", "capture"}
+    causes = [(row["capture"], row["cause"]) for row in found["findings"] if row["broker"] is not None]
+    assert {cause for capture, cause in causes if capture == "client"} <= {"network", "capture"}
+    subjects = [(row["id"], row["broker"], row["client_id"]) for row in found["findings"] if row["cause"] == "network"]
+    assert subjects
+    assert len(subjects) == len(set(subjects))
 
 
 def a_range(capture: str, until: float, connection: int = 1) -> dict[str, Any]:

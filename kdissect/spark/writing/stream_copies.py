@@ -48,8 +48,12 @@ WRITTEN = 60 * SECOND
 MOST_RANGES = 1 << 20
 """Ranges that are kept, the last ones: 90 MB."""
 OF_SESSIONS = ("fetch_sessions", "session_partitions")
-OF_THE_PLACE = ("network", "capture")
-"""Causes of findings that say something of where was captured: each set has its own."""
+NETWORK, CAPTURE = "network", "capture"
+"""Causes of findings that say something of where was captured: only one of the sets may have seen it."""
+SUBJECT = ("id", "broker", "client_id")
+"""Findings that agree in these columns are about the same."""
+FOUND = pa.schema([pa.field(name, pa.string()) for name in ("capture", *SUBJECT)])
+"""What findings of a batch are about."""
 CONNECTIONS = pa.schema(
     [
         pa.field("connection", pa.int64()),
@@ -143,9 +147,10 @@ def _latest(ranges: pa.Table) -> dict[str, int]:
 
 
 class RowsOnce:
-    """Leaves out rows that another set's rows stand for. `sessions`: SESSIONS of the batch whose rows these are."""
+    """Leaves out rows that another set's rows stand for. `sessions`, `findings`: SESSIONS and FOUND of the
+    batch whose rows these are."""
 
-    def __init__(self, known: Known, sessions: pa.Table) -> None:
+    def __init__(self, known: Known, sessions: pa.Table, findings: pa.Table) -> None:
         self._copies: dict[str, _Exchanges] = {}
         for capture in known.copies["capture"].unique().to_pylist():
             self._copies[capture] = _Exchanges(known.copies.filter(pc.equal(known.copies["capture"], capture)))
@@ -154,6 +159,10 @@ class RowsOnce:
         left_out = sessions.filter(arrow_array(np.isin(ints(sessions, "connection"), self._connections)))
         self._sessions = {*zip(*(left_out[name].to_pylist() for name in ("capture", "session_key")), strict=True)}
         self._brokers = _copied_brokers(known.connections)
+        self._found: dict[tuple[str | None, ...], set[str]] = {}
+        """By SUBJECT, the sets that have such a finding."""
+        for capture, *subject in zip(*(findings[name].to_pylist() for name in FOUND.names), strict=True):
+            self._found.setdefault(tuple(subject), set()).add(capture)
 
     @property
     def leaves_out(self) -> bool:
@@ -176,11 +185,14 @@ class RowsOnce:
 
     def _are_findings_of_others(self, capture: str, findings: pa.Table) -> Flags:
         """Whether findings are about a connection of another set, or about a broker whose connections mostly are."""
-        brokers, causes = (findings[name].to_pylist() for name in ("broker", "cause"))
-        ids = findings["first_exchange_id"]
+        ids, brokers = findings["first_exchange_id"], findings["broker"].to_pylist()
         about = np.array([(capture, broker) in self._brokers for broker in brokers], np.bool_)
         found: Flags = np.where(np.asarray(ids.is_valid()), np.isin(exchange_keys(ids)[0], self._connections), about)
-        return found & ~np.isin(causes, OF_THE_PLACE)
+        subjects = zip(*(findings[name].to_pylist() for name in SUBJECT), strict=True)
+        alone = np.array([self._found[subject] == {capture} for subject in subjects], np.bool_)
+        causes = np.array(findings["cause"].to_pylist(), object)
+        found &= (causes != CAPTURE) & ~(alone & (causes == NETWORK))
+        return found
 
 
 def _copied_brokers(connections: pa.Table) -> set[tuple[str, str]]:

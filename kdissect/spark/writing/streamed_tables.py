@@ -33,7 +33,7 @@ from kdissect.spark.source.streaming import CELLS, FORGET, MOST, RANGES_CELL, SE
 from kdissect.spark.writing.destination import target
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
 from kdissect.spark.writing.placed_tables import written_schema
-from kdissect.spark.writing.stream_copies import KnownCopies, RowsOnce, learn_ranges
+from kdissect.spark.writing.stream_copies import FOUND, KnownCopies, RowsOnce, learn_ranges
 from kdissect.spark.writing.task_files import FILE_BYTES, TableFiles
 from kdissect.tables.formats import ParquetFile
 
@@ -103,10 +103,10 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     store = KnownCopies(files, output, query)
     kept = cells.persist(StorageLevel.DISK_ONLY)
     try:
-        ranges, sessions = _collect(kept, RANGES_CELL, RANGES), _collect(kept, SESSIONS_CELL, SESSIONS)
+        ranges, sessions, findings = _collect(kept, {RANGES_CELL: RANGES, SESSIONS_CELL: SESSIONS, "findings": FOUND})
         known = learn_ranges(store.before(number), ranges)
         store.keep(number, known)
-        counted = _without_copies(kept.where(kept["table"].isin(list(tables))), RowsOnce(known, sessions))
+        counted = _without_copies(kept.where(kept["table"].isin(list(tables))), RowsOnce(known, sessions, findings))
         if folder is None:
             told = _write_frames(counted, number, tables, output, form, query)
         else:
@@ -120,10 +120,13 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     return told
 
 
-def _collect(cells: DataFrame, name: str, schema: pa.Schema) -> pa.Table:
-    """The rows that cells of this name have."""
-    found = cells.where(cells["table"] == name).select("data").collect()
-    return pa.concat_tables([schema.empty_table(), *(read_cell(bytes(row["data"])) for row in found)])
+def _collect(cells: DataFrame, wanted: Mapping[str, pa.Schema]) -> list[pa.Table]:
+    """By the names of cells, these columns of the rows that they have."""
+    found: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in wanted.items()}
+    for row in cells.where(cells["table"].isin(list(wanted))).select("table", "data").collect():
+        schema = wanted[row["table"]]
+        found[row["table"]].append(read_cell(bytes(row["data"])).select(schema.names).cast(schema))
+    return [pa.concat_tables(tables) for tables in found.values()]
 
 
 def _without_copies(cells: DataFrame, once: RowsOnce) -> DataFrame:
