@@ -86,12 +86,23 @@ class Tables:
         self.form, self._readers = form, readers
         self.captures, self.out, self._state = (folder / name for name in ("in", "out", "state"))
         self.captures.mkdir()
+        self._hosts = [self.captures]
         paths = [str(ROOT)] if form == "parquet" else [str(older), str(ROOT)]
         self._environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}
         jars = fetched(folder / "jars", [PACKAGES[form]]).glob("*.jar") if form in PACKAGES else []
         packages = {"spark.jars": ",".join(map(str, jars))} if form in PACKAGES else {}
         place = {"spark.sql.catalog.lake.warehouse": str(self.out)} if form == "iceberg" else {}
         self._settings = [f"{name}={value}" for name, value in {**SETTINGS[form], **packages, **place}.items()]
+
+    def capture_twice(self) -> None:
+        """From here on another host captures the same: none of its rows are to be written."""
+        self._hosts.append(self.captures / "other_host")
+        self._hosts[-1].mkdir()
+
+    def add(self, piece: Path) -> None:
+        """A file that is captured."""
+        for place in self._hosts:
+            shutil.copy(piece, place)
 
     def batch(self) -> list[str]:
         """The command that makes the tables of all captures."""
@@ -194,15 +205,15 @@ def run_killed(
     never of fewer than before."""
     chosen = random.Random(7)
     for piece in pieces[:3]:
-        shutil.copy(piece, tables.captures)
+        tables.add(piece)
     first = tables.whole(command)
     there, caught, commits = expected.index(tables.rows(columns)), 0, 0
     seen = tables.captures.with_name("seen")
     with tables.polled(seen):
-        shutil.copy(pieces[3], tables.captures)
+        tables.add(pieces[3])
         span = min(first, tables.whole(command))
         for piece in pieces[4:-1]:
-            shutil.copy(piece, tables.captures)
+            tables.add(piece)
             ended = tables.killed(command, chosen.uniform(0, 1.1 * span))
             now = tables.rows(columns)
             assert now in expected[there:], (now.total(), [one.total() for one in expected])
@@ -211,7 +222,7 @@ def run_killed(
             span = (
                 min(ended, span) if ended is not None else span * (1 if moved else 1.25)
             )  # runs get slower and faster
-        shutil.copy(pieces[-1], tables.captures)
+        tables.add(pieces[-1])
         tables.whole(command)
         if tables.rows(columns) != expected[-1]:
             tables.whole(command)  # before PySpark 4.2 a stream's run takes up the batch that was broken off, no other
@@ -249,4 +260,6 @@ def test_streams_that_are_killed(
     tables = Tables(form, older, readers, tmp_path)
     pieces = sorted(rotate(captures / "base.pcap", KILLS + 5).iterdir(), key=lambda path: (len(path.name), path.name))
     columns, expected = streamed(pieces[:-1])  # the last file is being written
+    if how == "follow":
+        tables.capture_twice()
     run_killed(tables, tables.stream(how), pieces, columns, expected)
