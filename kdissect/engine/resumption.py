@@ -7,7 +7,7 @@
 The rows are those of one run over all files. The unfinished part at the end of a file (frames, requests that wait,
 segments ahead of a hole, IP fragments) is carried in the state, with its bytes. So earlier files need not be there any
 more. Rows that a run makes only when the capture has ended (requests that were never answered on connections that stay
-open, fetch sessions that stay open, tables of whole connections) do not come. TLS is left alone.
+open, these connections, fetch sessions that stay open) come when nothing more does (`read_rest`). TLS is left alone.
 
 The analysis goes on, too: of fetch sessions, of why each request was held back, of what groups have not read. A row of
 a broker, a topic or a session has the name that is known when the row is settled.
@@ -46,18 +46,20 @@ from kdissect.net.scanner import CarriedScan, Scanner
 from kdissect.net.segment import FILE_SHIFT, PACKET
 from kdissect.problems import CaptureError, UsageError
 from kdissect.tables.brokers import Brokers
+from kdissect.tables.clients import CarriedClients
 from kdissect.tables.declaration import TABLES, columns_of
-from kdissect.tables.declaration.model import By
-from kdissect.tables.identity import SEPARATOR
+from kdissect.tables.declaration.model import TEXT, By
+from kdissect.tables.identity import SEPARATOR, connection_ids
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
 
 STREAMED = tuple(
     name
     for name, one in TABLES.items()
-    if one.made in (By.BLOCK, By.RECORD_SETS, By.NOTED, By.SESSIONS, By.FINDINGS) and not one.on_request
+    if one.made in (By.BLOCK, By.RECORD_SETS, By.NOTED, By.END, By.SESSIONS, By.FINDINGS) and not one.on_request
 )
-"""Tables whose rows are made as exchanges complete, as fetch sessions end, and when files have been read."""
+"""Tables whose rows are made as exchanges complete, as connections and fetch sessions end, and when files have been
+read."""
 
 PATIENCE_NS = 10_000_000_000
 """Rows behind a request that waits for longer are not held back: it may never be answered. If it is, less is known of
@@ -88,6 +90,7 @@ class _Carried:
     brokers: Brokers
     topics: Topics
     offered: Offered
+    clients: CarriedClients
     analysis: CarriedStages
 
 
@@ -119,6 +122,7 @@ class Continued:
             self.books.builder.brokers.merge(before.brokers)
             self.books.builder.topics.merge(before.topics)
             self.books.builder.offered.merge(before.offered)
+            self.books.builder.clients.go_on(before.clients, self.books.builder.directory)
             self._rename_brokers()
             self._stage.go_on(before.analysis)
 
@@ -139,15 +143,23 @@ class Continued:
             learned: dict[str, list[pa.Table]] = {}
             for name, piece in self.books.pieces_at_the_end():
                 rows = self.books.builder.finished(name, [piece])
-                yield from self._batches({name: rows})
+                yield from self._batches({name: self._ended(rows) if name == "connections" else rows})
                 learned.setdefault(name, []).append(rows)
             if evidence is not None:
                 yield from self._batches(self._search(evidence, learned))
 
     def read_rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows that are made when the capture has ended, instead of `state`."""
+        """The rows that are made when the capture has ended: the last step, of one that went on from a state and has
+        read nothing."""
         for part in self._finish():
             yield from self._batches(part)
+        for name, piece in self.books.pieces_at_the_end():
+            yield from self._batches({name: self.books.builder.finished(name, [piece])})
+
+    def _ended(self, connections: pa.Table) -> pa.Table:
+        """The connections that no packet comes for any more."""
+        remaining = connection_ids(self.books.ledger.connections.id[self._dissector.remaining()])
+        return connections.filter(pc.invert(pc.is_in(connections["connection_id"].cast(TEXT), remaining.cast(TEXT))))
 
     def _parts_of(self, files: Iterable[Member]) -> Iterator[Mapping[str, pa.Table]]:
         """The rows of files, resolved, as they are settled."""
@@ -265,6 +277,7 @@ class Continued:
             self.books.builder.brokers,
             self.books.builder.topics,
             self.books.builder.offered,
+            self.books.builder.clients.carried(rows, self.books.builder.directory),
             _without_share_sessions(self._stage.carried()),
         )
         return dumped(carried, _Carried)

@@ -228,7 +228,7 @@ def test_a_job_that_fails_says_what_its_worker_said(program: Program, tmp_path: 
         ([CAPTURE, "-o", "out", "--conf", "memory"], {}, 2, "'memory' is no setting"),
         ([".", CAPTURE, "-o", "out", "--append"], {}, 2, "--append takes one directory"),
         ([".", "-o", "out", "--append", "--to", "10:00:00"], {}, 2, "--to does not go with --append"),
-        ([".", "-o", "out", "--append", "--tables", "connections"], {}, 2, "a stream makes: exchanges"),
+        ([".", "-o", "out", "--append", "--tables", "topics"], {}, 2, "a stream makes: connections"),
         (["nowhere", "-o", "out", "--append"], {}, 2, "nowhere: not a directory"),
         ([CAPTURE, "-o", "out", "--quiet", "60"], {}, 2, "--quiet goes with --append"),
         ([CAPTURE, "-o", "out"], {"PATH": "/none", "JAVA_HOME": ""}, 2, "no java on the PATH"),

@@ -35,15 +35,15 @@ def continued(
     paths: list[Path], tables: Sequence[str], each: int = 1, rest: bool = True
 ) -> tuple[dict[str, list[dict[str, object]]], int]:
     """Rows from runs over `each` files, with those of the end where `rest`, and the largest state in bytes."""
+    wanted = {name: columns(name) for name in tables}
     state, rows, largest = None, {name: list[dict[str, object]]() for name in tables}, 0
     for i in range(0, len(paths), each):
-        work = Continued("cut.pcap", {name: columns(name) for name in tables}, Settings(), state)
+        work = Continued("cut.pcap", wanted, Settings(), state)
         for name, batch in work.rows_of(Member(path.name, path) for path in paths[i : i + each]):
             rows[name] += batch.to_pylist()
-        if i + each < len(paths) or not rest:
-            state = work.state()
-            largest = max(largest, len(state))
-    for name, batch in work.read_rest() if rest else ():
+        state = work.state()
+        largest = max(largest, len(state))
+    for name, batch in Continued("cut.pcap", wanted, Settings(), state).read_rest() if rest else ():
         rows[name] += batch.to_pylist()
     return rows, largest
 
@@ -55,6 +55,7 @@ def told_late(row: dict[str, object], other: dict[str, object]) -> bool:
 
 
 MADE = tuple(name for name in STREAMED if name not in ("problems", "record_batches", "findings"))
+KEYS = {"fetch_sessions": "session_key", "session_partitions": "session_key", "connections": "connection_id"}
 NAMES = ("broker", "cluster", "topic", "topics", "session_key")
 
 
@@ -72,7 +73,7 @@ def test_every_row_is_that_of_one_run(captures: Path, tmp_path: Path, name: str,
             row["capture"] = "cut.pcap"
         both = sorted(rows, key=repr), sorted(expected, key=repr)
         if both[0] != both[1]:
-            key = "session_key" if table in ("fetch_sessions", "session_partitions") else "exchange_id"
+            key = KEYS.get(table, "exchange_id")
             pairs = zip(*(sorted(some, key=lambda row: str(row[key])) for some in both), strict=True)
             assert all(row == other or told_late(row, other) for row, other in pairs), table
 
@@ -209,6 +210,6 @@ def test_states_of_others_are_refused(captures: Path, tmp_path: Path) -> None:
 def test_what_a_stream_cannot_make_is_said() -> None:
     assert columns("exchanges", ["exchange_id", "hold"]) == ["exchange_id", "hold"]
     with pytest.raises(UsageError, match="complete at the end only"):
-        columns("connections")
+        columns("topics")
     with pytest.raises(UsageError, match="did you mean 'exchanges'"):
         columns("exchangs")

@@ -25,7 +25,8 @@ from tests.engine.test_continued import cut
 
 WIRES = ("stories/lossy_1", "stories/net_delay", "lab/reset_librdkafka")
 """Recordings with both ends of a wire."""
-TABLES = ("exchanges", "fetches", "fetch_partitions", "produces", "record_batches", "fetch_sessions",
+TABLES = (
+    "connections","exchanges", "fetches", "fetch_partitions", "produces", "record_batches", "fetch_sessions",
           "session_partitions", "list_offsets", "findings")  # fmt: skip
 SAME = ("api_key", "correlation_id", "client_id", "request_bytes", "response_bytes", "status")
 """What both ends see alike."""

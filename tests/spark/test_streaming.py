@@ -177,7 +177,7 @@ def test_what_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a directory"):
         kdissect.spark.stream(None, tmp_path / "nowhere")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="complete at the end only"):
-        kdissect.spark.stream(None, tmp_path, "connections")  # type: ignore[arg-type]
+        kdissect.spark.stream(None, tmp_path, "topics")  # type: ignore[arg-type]
 
 
 class TestOnSpark:

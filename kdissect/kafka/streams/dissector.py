@@ -404,9 +404,17 @@ class Dissector:
         self._ended.append(rows["flow"].copy())
         return self._harvest(rows)
 
+    def remaining(self) -> Words:
+        """Numbers of the connections that packets may still come for, in their order."""
+        return np.sort(self.M[self._remaining() + C.number])
+
+    def _remaining(self) -> Words:
+        """Their places."""
+        return self._connections[self.M[self._connections + C.number] >= 0]
+
     def renumber(self) -> Words:
         """Number the remaining connections again, from 0 on in their order; returns their numbers before."""
-        rows = self._connections[self.M[self._connections + C.number] >= 0]
+        rows = self._remaining()
         rows = rows[np.argsort(self.M[rows + C.number], kind="stable")]
         had: Words = self.M[rows + C.number]
         self.M[rows + C.number] = np.arange(len(rows))

@@ -6,7 +6,8 @@ earlier ones, and tasks leave rows out. Ranges are kept for an hour of capture t
 behind, in a file for each batch next to the checkpoint.
 
 A connection that several sets have belongs to one of them: to the one whose exchanges were written first, and else to
-the one nearest the broker. Rows about more than one exchange (sessions, their partitions, findings) come from there.
+the one nearest the broker. Its row, and rows about more than one exchange (sessions, their partitions, findings) come
+from there.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class RowsOnce:
     @property
     def leaves_out(self) -> bool:
         """Whether there is anything to leave out."""
-        return bool(self._copies or self._sessions or self._brokers)
+        return bool(self._copies or len(self._connections))
 
     def of(self, name: str, capture: str, rows: pa.Table) -> pa.Table:
         """Those rows of a set that count, of a table as it is written."""
@@ -176,6 +177,8 @@ class RowsOnce:
         elif name in OF_SESSIONS:
             keys = rows["session_key"].to_pylist()
             copied = np.array([(capture, key) in self._sessions for key in keys], np.bool_)
+        elif name == "connections":
+            copied = np.isin(ints(rows, CONNECTION_NUMBER.name), self._connections)
         elif name != "problems" and EXCHANGE_NUMBER.name in rows.column_names and capture in self._copies:
             numbers = (ints(rows, field.name) for field in (CONNECTION_NUMBER, EXCHANGE_NUMBER))
             copied = self._copies[capture].have(*numbers)
