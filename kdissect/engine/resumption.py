@@ -46,7 +46,7 @@ from kdissect.net.scanner import CarriedScan, Scanner
 from kdissect.net.segment import FILE_SHIFT, PACKET
 from kdissect.problems import CaptureError, UsageError
 from kdissect.tables.brokers import Brokers
-from kdissect.tables.clients import CarriedClients
+from kdissect.tables.carried_clients import CarriedClients, carry_clients, go_on_with_clients
 from kdissect.tables.declaration import TABLES, columns_of
 from kdissect.tables.declaration.model import TEXT, By
 from kdissect.tables.identity import SEPARATOR, connection_ids
@@ -122,7 +122,7 @@ class Continued:
             self.books.builder.brokers.merge(before.brokers)
             self.books.builder.topics.merge(before.topics)
             self.books.builder.offered.merge(before.offered)
-            self.books.builder.clients.go_on(before.clients, self.books.builder.directory)
+            go_on_with_clients(self.books.builder.clients, before.clients, self.books.builder.directory)
             self._rename_brokers()
             self._stage.go_on(before.analysis)
 
@@ -277,7 +277,7 @@ class Continued:
             self.books.builder.brokers,
             self.books.builder.topics,
             self.books.builder.offered,
-            self.books.builder.clients.carried(rows, self.books.builder.directory),
+            carry_clients(self.books.builder.clients, rows, self.books.builder.directory),
             _without_share_sessions(self._stage.carried()),
         )
         return dumped(carried, _Carried)

@@ -9,7 +9,7 @@ client id name, if that is one and the same in the whole capture.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from kdissect.arrays.growing import grown, read
 from kdissect.kernels.kernel import kernel
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import TEXT
-from kdissect.tables.identity import Directory, Interned, dictionary
+from kdissect.tables.identity import Interned, dictionary
 from kdissect.tables.nest import Int64s, Level, numbers
 from kdissect.tables.table_block import Block
 
@@ -126,16 +126,6 @@ class Firsts:
             codes = np.array([self.texts.code(text) for text in other.texts.texts], np.int32)[other.code[told]]
             self.note_codes(told + first, other.ordinal[told].astype(np.int64) - 1, codes, int(told[-1]) + first + 1)
 
-    def carried(self, rows: Int64s) -> CarriedFirsts:
-        """What is known of these connections."""
-        return CarriedFirsts(list(self.texts.texts), read(self.ordinal, rows), read(self.code, rows))
-
-    def go_on(self, before: CarriedFirsts) -> None:
-        """Begin with this; nothing is known yet."""
-        for text in before.texts:
-            self.texts.code(text)
-        self.ordinal, self.code = before.ordinal, before.code
-
     def codes(self, rows: Int64s) -> npt.NDArray[np.int32]:
         """The codes of these connections' texts, -1 where there is none."""
         codes: npt.NDArray[np.int32] = np.where(read(self.ordinal, rows) > 0, read(self.code, rows), -1)
@@ -149,27 +139,6 @@ class Firsts:
                 text = fallbacks.get(int(rows[place]))
                 codes[place] = -1 if text is None else self.texts.code(text)
         return dictionary(codes, self.texts.texts)
-
-
-class CarriedFirsts(NamedTuple):
-    """The state that one `Firsts` leaves to the next."""
-
-    texts: list[str]
-    ordinal: npt.NDArray[np.int32]
-    code: npt.NDArray[np.int32]
-
-
-class CarriedClients(NamedTuple):
-    """The state that one `Clients` leaves to the next."""
-
-    client_id: CarriedFirsts
-    software: CarriedFirsts
-    version: CarriedFirsts
-    mechanism: CarriedFirsts
-    group_ids: list[str]
-    own: npt.NDArray[np.int32]
-    shared: dict[tuple[str, str], set[str]]
-    """(client address, client id) -> groups named from there."""
 
 
 FIRSTS = ("client_id", "software", "version", "mechanism")
@@ -255,23 +224,6 @@ class Clients:
             self.own[named + first] = codes[other.own[named] + 1]
         for (capture, address, client_id), groups in other.shared.items():
             self.shared.setdefault((capture, addresses[address], client_id), set()).update(groups)
-
-    def carried(self, rows: Int64s, directory: Directory) -> CarriedClients:
-        """What is known of these connections, as the first ones of another run over the same capture."""
-        shared = {(directory.ips.texts[address], name): groups for (_, address, name), groups in self.shared.items()}
-        client_id, software, version, mechanism = (getattr(self, name).carried(rows) for name in FIRSTS)
-        groups, own = list(self.group_ids.texts), read(self.own, rows)
-        return CarriedClients(client_id, software, version, mechanism, groups, own, shared)
-
-    def go_on(self, before: CarriedClients, directory: Directory) -> None:
-        """Go on from what another run over the same capture has carried; nothing is known here yet."""
-        for name in FIRSTS:
-            getattr(self, name).go_on(getattr(before, name))
-        for text in before.group_ids:
-            self.group_ids.code(text)
-        self.own = before.own
-        for (address, name), groups in before.shared.items():
-            self.shared[0, directory.ips.code(address), name] = groups
 
     def connections_with_groups(self) -> Int64s:
         """The connections whose own requests name groups."""

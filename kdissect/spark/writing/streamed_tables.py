@@ -120,11 +120,11 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     return told
 
 
-def _collect(cells: DataFrame, wanted: Mapping[str, pa.Schema]) -> list[pa.Table]:
+def _collect(cells: DataFrame, schemas: Mapping[str, pa.Schema]) -> list[pa.Table]:
     """By the names of cells, these columns of the rows that they have."""
-    found: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in wanted.items()}
-    for row in cells.where(cells["table"].isin(list(wanted))).select("table", "data").collect():
-        schema = wanted[row["table"]]
+    found: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in schemas.items()}
+    for row in cells.where(cells["table"].isin(list(schemas))).select("table", "data").collect():
+        schema = schemas[row["table"]]
         found[row["table"]].append(read_cell(bytes(row["data"])).select(schema.names).cast(schema))
     return [pa.concat_tables(tables) for tables in found.values()]
 
