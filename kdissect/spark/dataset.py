@@ -226,7 +226,8 @@ class Dataset(Mapping[str, "DataFrame"]):
         from pyspark.sql.functions import broadcast
 
         names, plan = self.names, self.plan
-        places = analysing.dealt(names.brokers.names(), self._outcome.weights, len(plan.labels))
+        brokers = names.analysed_brokers()
+        places = analysing.dealt(brokers, self._outcome.weights, len(plan.labels))
         count = 1 + max((place for _, _, place in places), default=0)
         tables = sorted(decoding.split_tables(decoding.stage_by_broker(plan.tables)))
         rows = self._decoded.where(self._decoded["table"].isin(tables)).withColumnRenamed("broker", "address")
@@ -240,7 +241,7 @@ class Dataset(Mapping[str, "DataFrame"]):
             made = ordered.mapInArrow(partial(_analyse, plan=plan, names=names, ends=ends), spark_schema(STAGED))
             return made.repartition(len(plan.labels)).persist(StorageLevel.DISK_ONLY)
 
-        weights = analysing.resolved_weights(names.brokers.names(), self._outcome.weights)
+        weights = analysing.resolved_weights(brokers, self._outcome.weights)
         placed = {broker: place for _, broker, place in numbered}
         return in_spans(rows, placed, span_ends(rows, weights), analysed)
 

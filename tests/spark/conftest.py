@@ -188,7 +188,7 @@ def tables_of(
     """The tables of a plan out of what was decoded and the notes for the driver."""
     outcome = put_together(plan, notes)
     names = outcome.names
-    brokers = names.brokers.names()
+    brokers = names.analysed_brokers()
     stage = decoding.stage_by_broker(plan.tables)
     split = decoding.split_tables(stage)
     made = staged
