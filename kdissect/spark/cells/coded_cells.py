@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.analysis.exchange_keys import keys_of
 from kdissect.arrays.arrow import begins
 from kdissect.arrays.codes import Codes, Column, Int64s, Texts
 from kdissect.arrays.ipc_streams import pack_stream
@@ -67,11 +68,19 @@ def unpack_rows(data: bytes, origin: int) -> CodedRows:
     return _codes(columns, names) if not partitions else _fetches(columns, partitions, names, origin)
 
 
+def keys_of_rows(rows: CodedRows) -> tuple[Int64s, Int64s]:
+    """The keys of rows' exchanges (`exchange_keys`), of `NamedFetches` those of fetches."""
+    if isinstance(rows, Codes):
+        return keys_of(rows)
+    found = fetches_of(rows.rows.fetches)
+    return np.ascontiguousarray(found["connection"]), np.ascontiguousarray(found["ordinal"])
+
+
 def split_rows(rows: CodedRows, lots: Int64s) -> list[tuple[int, CodedRows]]:
     """Rows cut by the lots that they are of, in whose order they come; those of a lot keep their order."""
     order = None if (lots[1:] >= lots[:-1]).all() else np.argsort(lots, kind="stable")
     if order is not None:
-        rows, lots = _take(rows, order), lots[order]
+        rows, lots = take_rows(rows, order), lots[order]
     starts = np.flatnonzero(np.diff(lots, prepend=-1)).tolist()
     ends = [*starts[1:], len(lots)]
     if isinstance(rows, Codes):
@@ -84,14 +93,15 @@ def split_rows(rows: CodedRows, lots: Int64s) -> list[tuple[int, CodedRows]]:
     ]
 
 
-def _take(rows: CodedRows, order: Int64s) -> CodedRows:
+def take_rows(rows: CodedRows, at: Int64s) -> CodedRows:
+    """The rows at these places; fetches with their partitions."""
     if isinstance(rows, Codes):
-        return rows.take(order)
+        return rows.take(at)
     fetches, partitions = rows.rows
     sizes = fetches_of(fetches)["partitions"]
-    firsts, sizes = begins(sizes)[:-1][order], sizes[order]
-    members = np.repeat(firsts - begins(sizes)[:-1], sizes) + np.arange(len(partitions))
-    return rows._replace(rows=FetchRows(fetches[order], partitions[members]))
+    firsts, sizes = begins(sizes)[:-1][at], sizes[at]
+    members = np.repeat(firsts - begins(sizes)[:-1], sizes) + np.arange(sizes.sum())
+    return rows._replace(rows=FetchRows(fetches[at], partitions[members]))
 
 
 def _codes_columns(rows: Codes) -> tuple[Columns, Columns, Names]:

@@ -18,14 +18,12 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import NULL_TIME, Coder, ints, reals, times
-from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.schema.apikeys import ApiKey
-from kdissect.spark.cells.coded_cells import CodedRows, pack_rows, split_rows
+from kdissect.spark.cells.coded_cells import CodedRows, keys_of_rows, pack_rows, split_rows
 from kdissect.spark.cells.table_cells import Cell, cell, rows
 from kdissect.tables.coded_rows import Later, produce_rows
 from kdissect.tables.declaration.model import ACKS_KEY
-from kdissect.tables.fetch_rows import fetches_of
 
 Words = npt.NDArray[np.int64]
 
@@ -106,9 +104,10 @@ class Lots:
         }
         codes, brokers = self._brokers(base)
         if ACKS_KEY in base.column_names:
-            coded.append(("produces", produce_rows(base, Coder())))
+            if (produces := produce_rows(base, Coder())).num_rows:
+                coded.append(("produces", produces))
             base = tables["exchanges"] = base.drop_columns([ACKS_KEY])
-        coded_owners = [locate(_keys(piece), keys) for _, piece in coded]
+        coded_owners = [locate(keys_of_rows(piece), keys) for _, piece in coded]
         if "exchanges" in tables:
             read, self._throttled = few(base, self._throttled)
             del tables["exchanges"], owners["exchanges"]
@@ -175,14 +174,6 @@ def _instants(table: pa.Table) -> Words:
             found = times(table, name)
             first = np.minimum(first, np.where(found == NULL_TIME, last, found))
     return np.where(first == last, NULL_TIME, first)
-
-
-def _keys(rows: CodedRows) -> tuple[Words, Words]:
-    """The keys of rows' exchanges."""
-    if isinstance(rows, Codes):
-        return keys_of(rows)
-    found = fetches_of(rows.rows.fetches)
-    return np.ascontiguousarray(found["connection"]), np.ascontiguousarray(found["ordinal"])
 
 
 def _parts(table: pa.Table, lots: Words) -> Iterator[tuple[int, pa.Table]]:
