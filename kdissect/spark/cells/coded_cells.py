@@ -1,7 +1,7 @@
 """Rows that only the analysis reads (`Codes`, `NamedFetches`) as bytes, for the shuffle.
 
-Columns are written one by one, each in the smallest integers that hold it, and compressed together. Names are written
-as far as the rows use them.
+Columns are written one by one, each in the smallest integers that hold it; one that has the same value in all rows is
+written as that value alone. Names are written as far as the rows use them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ from kdissect.tables.fetch_rows import (
 
 CodedRows = Codes | NamedFetches
 Numbers = npt.NDArray[Any]
-WIDTHS = (np.int8, np.int16, np.int32)
+WIDTHS = ((0x7F, np.int8), (0x7FFF, np.int16), (0x7FFFFFFF, np.int32))
+"""Types of integers by the greatest that each holds."""
+COUNTS = (b"rows", b"partitions")
+"""What the schema says besides: how many rows there are of each."""
 OF_PARTITIONS, NAMES = "partitions: ", "names: "
 """Before the name of a column: it is one of fetches' partitions, or has what the codes of a column stand for."""
 KEPT_TEXTS = 64
@@ -46,7 +49,8 @@ def pack_rows(rows: CodedRows) -> bytes:
     made = {name: _as_one(pa.array(_narrowed(column))) for name, column in columns.items()}
     made |= {OF_PARTITIONS + name: _as_one(pa.array(_narrowed(column))) for name, column in partitions.items()}
     made |= {NAMES + name: _as_one(pa.array(texts, pa.string())) for name, texts in names.items()}
-    data: bytes = pack_stream(pa.table(made), OPTIONS).to_pybytes()
+    counts = {COUNTS[0]: str(_count(columns)), COUNTS[1]: str(_count(partitions))}
+    data: bytes = pack_stream(pa.table(made).replace_schema_metadata(counts), OPTIONS).to_pybytes()
     return data
 
 
@@ -58,6 +62,7 @@ def unpack_rows(data: bytes, origin: int) -> CodedRows:
     names: Names = {}
     with pa.ipc.open_stream(data) as reader:
         batch = reader.read_next_batch()
+    rows, inner = (int(batch.schema.metadata[name]) for name in COUNTS)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if name.startswith(NAMES):
             names[name.removeprefix(NAMES)] = column.values.to_pylist()
@@ -65,7 +70,15 @@ def unpack_rows(data: bytes, origin: int) -> CodedRows:
             partitions[name.removeprefix(OF_PARTITIONS)] = column.values.to_numpy()
         else:
             columns[name] = column.values.to_numpy()
-    return _codes(columns, names) if not partitions else _fetches(columns, partitions, names, origin)
+    if not partitions:
+        return _codes(columns, rows, names)
+    found = FetchRows(np.empty((rows, FETCH_WIDTH), np.int64), np.empty((inner, PARTITION_WIDTH), np.int64))
+    for records, given in ((fetches_of(found.fetches), columns), (partitions_of(found.partitions), partitions)):
+        for name, column in given.items():
+            records[name] = column
+    fetches_of(found.fetches)["exchange"] = origin
+    topics = list(zip(names["topic"], names["topic_id"], strict=True))
+    return NamedFetches(found, names["broker"], [text or "" for text in names["client"]], topics)
 
 
 def keys_of_rows(rows: CodedRows) -> tuple[Int64s, Int64s]:
@@ -116,12 +129,13 @@ def _codes_columns(rows: Codes) -> tuple[Columns, Columns, Names]:
     return columns, {}, names
 
 
-def _codes(columns: Columns, names: Names) -> Codes:
+def _codes(columns: Columns, rows: int, names: Names) -> Codes:
     made: dict[str, Column] = {}
     for name, column in columns.items():
-        wide = column if column.dtype.kind == "f" else column.astype(np.int64)
+        wide: Any = np.empty(rows, np.float64 if column.dtype.kind == "f" else np.int64)
+        wide[:] = column
         made[name] = Texts(wide, names[name]) if name in names else wide
-    return Codes(made, len(next(iter(columns.values()))))
+    return Codes(made, rows)
 
 
 def _fetch_columns(rows: NamedFetches) -> tuple[Columns, Columns, Names]:
@@ -139,18 +153,6 @@ def _fetch_columns(rows: NamedFetches) -> tuple[Columns, Columns, Names]:
     return fetches, partitions, names
 
 
-def _fetches(columns: Columns, partitions: Columns, names: Names, origin: int) -> NamedFetches:
-    count, inner = len(columns["time"]), len(partitions["topic"])
-    rows = FetchRows(np.empty((count, FETCH_WIDTH), np.int64), np.empty((inner, PARTITION_WIDTH), np.int64))
-    fetches = fetches_of(rows.fetches)
-    fetches["exchange"] = origin
-    for records, given in ((fetches, columns), (partitions_of(rows.partitions), partitions)):
-        for name, column in given.items():
-            records[name] = column
-    topics = list(zip(names["topic"], names["topic_id"], strict=True))
-    return NamedFetches(rows, names["broker"], [text or "" for text in names["client"]], topics)
-
-
 def _columns(records: Any) -> Columns:
     return {name: np.ascontiguousarray(records[name]) for name in records.dtype.names}
 
@@ -160,13 +162,22 @@ def _as_one(column: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column)
 
 
+def _count(columns: Columns) -> int:
+    return len(next(iter(columns.values()), ()))
+
+
 def _narrowed(column: Numbers) -> Numbers:
-    """A column in the smallest integers that hold it; numbers as they are."""
-    if column.dtype.kind == "f" or not len(column):
+    """A column in the smallest integers that hold it, numbers as they are; of equal values the first."""
+    if not len(column):
         return column
-    low, high = int(column.min()), int(column.max())
-    kind = next((kind for kind in WIDTHS if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max), np.int64)
-    return column.astype(kind)
+    bits = column.view(np.int64)
+    low, high = int(bits.min()), int(bits.max())
+    if low == high:
+        return column[:1]
+    if column.dtype.kind == "f":
+        return column
+    least = max(high, -1 - low)  # the greatest number that has to fit
+    return column.astype(next((kind for most, kind in WIDTHS if least <= most), np.int64))
 
 
 def _used_texts(codes: Int64s, count: int) -> tuple[Int64s, Sequence[int]]:

@@ -32,7 +32,7 @@ GATHERED_ROWS = 1 << 17
 GATHERED_BYTES = 64 << 20
 WAITING = 1 << 17
 """Rows of a broker that lots of all partitions together may hold: what whoever reads them in order has to keep."""
-LEAST, MOST = 1 << 10, 1 << 14
+LEAST, MOST = 1 << 10, 1 << 15
 """Rows of a lot, at least and at most: each of its tables costs some hundred microseconds, however few its rows are."""
 INSTANTS = ("request_last_at", "response_first_at")
 FEW = "few exchanges"
