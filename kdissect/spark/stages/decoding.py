@@ -7,7 +7,7 @@ topics, groups of clients) are collected from this partition's messages and sent
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -28,7 +28,7 @@ from kdissect.kafka.completed import Quality
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.spark.cells.aligned_rows import FROM_ALIGNED, AlignedRows
-from kdissect.spark.cells.table_cells import Cell, Stash, cell, kept_note, rows
+from kdissect.spark.cells.table_cells import Cell, Pieces, Stash, cell, kept_note, rows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
 from kdissect.spark.stages.indexing import FILE
 from kdissect.spark.stages.lots import FEW, Lots
@@ -176,7 +176,14 @@ class Decoding:
 
     def staged(self, parts: Iterable[pipeline.Rows]) -> Iterator[pa.RecordBatch]:
         """Rows of the tables that come part by part; empty batches where parts are empty."""
-        stash, lots, aligned = Stash(self._origin), self._lots, AlignedRows(self.plan.tables, self._origin)
+        pieces = Pieces(self.plan.pieces) if self.plan.pieces else None
+        with nullcontext() if pieces is None else pieces:
+            yield from self._staged(parts, Stash(self._origin, pieces))
+            if pieces is not None:
+                pieces.wait()
+
+    def _staged(self, parts: Iterable[pipeline.Rows], stash: Stash) -> Iterator[pa.RecordBatch]:
+        lots, aligned = self._lots, AlignedRows(self.plan.tables, self._origin)
         for part in parts:
             yield from aligned.take(part.tables)
             mine = {message_name(*kind): batch for kind, batch in part.beside.items()}
