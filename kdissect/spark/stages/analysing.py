@@ -245,7 +245,7 @@ class Feeding:
                 yield stage.feed_cluster(cluster, tables, messages, fetches, at)
                 parts, count = {}, 0
             for one in lot:
-                name, piece = self._piece(one)
+                name, piece = self._read_piece(one)
                 parts.setdefault(name, []).append(piece)
                 count += piece.num_rows
         watermark = NO_WATERMARK if end is None else end
@@ -263,19 +263,19 @@ class Feeding:
             none |= rows_of_cluster(offered, cluster)
         return none | {name: Codes({}, 0) for name in self.coded & none.keys()}
 
-    def _piece(self, one: Cell) -> tuple[str, Any]:
+    def _read_piece(self, staged: Cell) -> tuple[str, Any]:
         """Rows of a lot, and which these are."""
-        if one.table in self.coded:
-            known = unpack_rows(one.data, one.origin)
-            if isinstance(known, Codes) and one.table in TELLING:
-                known = known.with_columns({ORIGIN: np.full(known.num_rows, one.origin, np.int64)})
-            if isinstance(known, Codes) and one.table == "produce_partitions":
+        if staged.table in self.coded:
+            known = unpack_rows(staged.data, staged.origin)
+            if isinstance(known, Codes) and staged.table in TELLING:
+                known = known.with_columns({ORIGIN: np.full(known.num_rows, staged.origin, np.int64)})
+            if isinstance(known, Codes) and staged.table == "produce_partitions":
                 pieces = [known]
-                return one.table, Later(lambda: pieces, known.num_rows)
-            return one.table, known
-        piece, name = read_cell(one.data), "exchanges" if one.table == FEW else one.table
+                return staged.table, Later(lambda: pieces, known.num_rows)
+            return staged.table, known
+        piece, name = read_cell(staged.data), "exchanges" if staged.table == FEW else staged.table
         if name in TELLING:
-            piece = piece.append_column(ORIGIN, pa.array(np.full(piece.num_rows, one.origin, np.int32)))
+            piece = piece.append_column(ORIGIN, pa.array(np.full(piece.num_rows, staged.origin, np.int32)))
         return name, piece
 
     def _resolved(

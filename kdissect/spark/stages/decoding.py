@@ -194,7 +194,7 @@ class Decoding:
                 elif name == "exchanges" and FEW in self.by_broker:
                     mine[name] = batch.select([one for one in batch.schema.names if one in self._read_of_exchanges])
                     if self._rows_of_exchanges:
-                        yield from stash.put(name, batch.select(_shown(batch)))
+                        yield from stash.put(name, batch.select(_without_acks(batch)))
                 elif name in self.by_broker:
                     mine[name] = batch
                 elif self._rows_by_table:
@@ -294,7 +294,7 @@ class Following(Decoding):
             yield pipeline.Rows({})
 
 
-def _shown(batch: pa.RecordBatch) -> list[str]:
+def _without_acks(batch: pa.RecordBatch) -> list[str]:
     """The columns of rows of exchanges but for what only rows of `produces` are made of."""
     return [name for name in batch.schema.names if name != ACKS_KEY]
 
