@@ -170,6 +170,14 @@ class Stages:
             made.append(self._of(cluster, self._stage(cluster).feed(mine, given, watermark, fetches, last, complete)))
         return _together(made)
 
+    def feed_cluster(
+        self, cluster: str | None, tables: Tables, messages: Messages, direct_fetches: Sequence[NamedFetches],
+        watermark: int, last: bool = False,
+    ) -> Tables:  # fmt: skip
+        """As `feed`, of rows that are all of one cluster: None for one that is not known."""
+        done = self._stage(cluster).feed(tables, messages, watermark, direct_fetches, last)
+        return self._of(cluster, done)
+
     def finish(self) -> Tables:
         """The rows that were held back, and the sessions that are open."""
         return _together([self._of(cluster, stage.finish()) for cluster, stage in self._stages.items()]) or dict(

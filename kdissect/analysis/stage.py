@@ -214,8 +214,8 @@ class Stage:
         return {} if self._tracker is None else self._tracker.alive()
 
     def carried(self) -> CarriedStage:
-        """The state that another stage for the same tables goes on from; this one is not to be used any more. None of
-        its rows may be `Codes`."""
+        """The state that another stage for the same tables goes on from; this one is not to be used any more. If its
+        rows are `Codes`, the other one has to `hide` them, too."""
         from kdissect.analysis.holds.carried_state import CarriedStage
 
         return CarriedStage(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -545,17 +545,8 @@ class Pieces:
         """Of the tables whose rows come as codes, these, resolved, and fetches that were read aside. The rows are
         not kept."""
         builder = self.books.builder
-        made = {
-            name: [builder.resolve_codes(piece, vocabulary) for piece in self.rows.pop(name, ())]
-            for name in (READ_ASIDE, *(self.coded & builder.columns.keys()))
-        }
-        named = [piece for pieces in made.values() for piece in pieces if not isinstance(piece, Codes)]
-        found = {
-            name: Codes.together([piece for piece in pieces if isinstance(piece, Codes)] or [Codes({}, 0)])
-            for name, pieces in made.items()
-            if name != READ_ASIDE
-        }
-        return found, named
+        rows = {name: self.rows.pop(name, []) for name in (READ_ASIDE, *(self.coded & builder.columns.keys()))}
+        return resolve_coded(builder, rows, vocabulary)
 
     def sums(self) -> list[Sums]:
         """The per-topic totals of the rows, with the names that are known. The rows are not kept."""
@@ -582,6 +573,21 @@ class Pieces:
     def messages(self) -> dict[tuple[int, int], pa.Table]:
         """The further messages that were wanted, by API key and side."""
         return {kind: pa.Table.from_batches(batches) for kind, batches in self._messages.items()}
+
+
+def resolve_coded(
+    builder: TableBuilder, rows: Mapping[str, Sequence[Any]], vocabulary: Coder
+) -> tuple[dict[str, Codes], list[NamedFetches]]:
+    """The rows as `TableBuilder.resolve_codes` resolves them, by table, and fetches that were read aside (READ_ASIDE
+    among `rows`)."""
+    made = {name: [builder.resolve_codes(piece, vocabulary) for piece in pieces] for name, pieces in rows.items()}
+    named = [piece for pieces in made.values() for piece in pieces if not isinstance(piece, Codes)]
+    found = {
+        name: Codes.together([piece for piece in pieces if isinstance(piece, Codes)] or [Codes({}, 0)])
+        for name, pieces in made.items()
+        if name != READ_ASIDE
+    }
+    return found, named
 
 
 def _resolved(

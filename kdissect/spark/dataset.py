@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +28,7 @@ from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, together
 from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
 from kdissect.spark.time_spans import in_spans, span_ends
-from kdissect.spark.workers import origin, settled
+from kdissect.spark.workers import origin, runs_on_this_machine, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By
 from kdissect.tables.declaration.readers import DELIVERIES
@@ -127,6 +130,9 @@ class Dataset(Mapping[str, "DataFrame"]):
             matching.unpersist()
         for made in ("_told", "_outcome", "there", "searched"):
             self.__dict__.pop(made, None)
+        folder = self.__dict__.pop("_folder", None)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _full(self, name: str) -> frozenset[str]:
         """The columns of a table that are known to have no nulls: Spark looks at each value of the others twice."""
@@ -169,8 +175,19 @@ class Dataset(Mapping[str, "DataFrame"]):
 
         plan = self._matching.plan
         rows = self._matching.bucketed(plan, self._matching.index(from_begin(range(len(plan.sources)))))
-        decoded = rows.mapInArrow(partial(_decode, plan=plan), spark_schema(STAGED))
+        decoded = rows.mapInArrow(partial(_decode, plan=self._leaving_files(plan)), spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
+
+    def _leaving_files(self, plan: Plan) -> Plan:
+        """The plan of tasks that leave rows in files, where all tasks run on this machine."""
+        return replace(plan, pieces=self._folder) if runs_on_this_machine(self.spark) else plan
+
+    @cached_property
+    def _folder(self) -> str:
+        """Where staged rows are, among what the session removes at its end."""
+        from pyspark import SparkFiles
+
+        return tempfile.mkdtemp(prefix="kdissect-", dir=SparkFiles.getRootDirectory())
 
     @cached_property
     def _units(self) -> DataFrame | None:
@@ -181,7 +198,8 @@ class Dataset(Mapping[str, "DataFrame"]):
         if not count:
             return None
         sent = self._followed.where(f"table = '{UNIT}'").repartition(min(count, len(self.plan.labels)), "broker")
-        decoded = sent.mapInArrow(partial(_decode_units, plan=self._matching.plan), spark_schema(STAGED))
+        plan = self._leaving_files(self._matching.plan)
+        decoded = sent.mapInArrow(partial(_decode_units, plan=plan), spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
 
     @cached_property
@@ -226,7 +244,8 @@ class Dataset(Mapping[str, "DataFrame"]):
         from pyspark.sql.functions import broadcast
 
         names, plan = self.names, self.plan
-        places = analysing.dealt(names.brokers.names(), self._outcome.weights, len(plan.labels))
+        brokers = names.analysed_brokers()
+        places = analysing.dealt(brokers, self._outcome.weights, len(plan.labels))
         count = 1 + max((place for _, _, place in places), default=0)
         tables = sorted(decoding.split_tables(decoding.stage_by_broker(plan.tables)))
         rows = self._decoded.where(self._decoded["table"].isin(tables)).withColumnRenamed("broker", "address")
@@ -240,7 +259,7 @@ class Dataset(Mapping[str, "DataFrame"]):
             made = ordered.mapInArrow(partial(_analyse, plan=plan, names=names, ends=ends), spark_schema(STAGED))
             return made.repartition(len(plan.labels)).persist(StorageLevel.DISK_ONLY)
 
-        weights = analysing.resolved_weights(names.brokers.names(), self._outcome.weights)
+        weights = analysing.resolved_weights(brokers, self._outcome.weights)
         placed = {broker: place for _, broker, place in numbered}
         return in_spans(rows, placed, span_ends(rows, weights), analysed)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
-import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -62,13 +60,6 @@ class WholeDataset(Dataset):
         made.unpersist()
         self.plan = replace(self.plan, whole=False)
         return super()._followed
-
-    @cached_property
-    def _folder(self) -> str:
-        """Where staged rows are, among what the session removes at its end."""
-        from pyspark import SparkFiles
-
-        return tempfile.mkdtemp(prefix="kdissect-", dir=SparkFiles.getRootDirectory())
 
     @cached_property
     def _told(self) -> Notes:
@@ -174,9 +165,6 @@ class WholeDataset(Dataset):
         """See Dataset."""
         super().unpersist()
         self.__dict__.pop("_found", None)
-        folder = self.__dict__.pop("_folder", None)
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _read(batches: Iterable[pa.RecordBatch], plan: Plan, straight: Straight | None) -> Iterator[pa.RecordBatch]:

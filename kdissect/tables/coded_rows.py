@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder, begins, ints, numbers, reals, valid
 from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
+from kdissect.arrays.dictionaries import coded
 from kdissect.kafka.completed import NULL_TIME
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY, UNSEEN_KEY
@@ -376,6 +377,16 @@ def as_codes(name: str, table: pa.Table, lasting: Coder, besides: Sequence[str] 
         else:
             made[column] = reals(table, column) if column in REALS else ints(table, column, NULL)
     return Codes(made, table.num_rows)
+
+
+def as_table(rows: Codes | pa.Table) -> pa.Table:
+    """Rows as a table that `as_codes` makes the same rows of."""
+    if not isinstance(rows, Codes):
+        return rows
+    return pa.table({
+        name: coded(column.codes, pa.array(column.values, pa.string())) if isinstance(column, Texts) else column
+        for name, column in rows.columns.items()
+    })  # fmt: skip
 
 
 def _micros(ns: npt.NDArray[np.int64]) -> Int64s:

@@ -35,6 +35,8 @@ READ_COMMITTED = 1
 ASKED, GIVEN, FORGOTTEN = 1, 2, 4
 """Bits of `PartitionRow.flags`: the request names the partition; the answer has it; the request names it as
 forgotten."""
+ORIGIN = "_origin"
+"""Helper column of rows that tasks decoded: the number of the task."""
 
 
 @struct
@@ -43,7 +45,7 @@ class FetchRow:
     together: rows are more than a cache takes."""
 
     exchange: int
-    """Row of the exchange in its block."""
+    """Row of the exchange in its block; in rows that left the task which decoded them, that task's number (ORIGIN)."""
     version: int
     """API version, -1 unknown."""
     size: int

@@ -4,6 +4,7 @@
     python -m tests.bench.slopes chatter 1GB 4GB --warm --times 3
     python -m tests.bench.slopes bulk 1GB 4GB --warm --times 3 --tshark
     python -m tests.bench.slopes bulk 1GB 4GB --tables
+    python -m tests.bench.slopes chatter 300MB 1GB --warm --partitions 4 --tables exchanges
     python -m tests.bench.slopes chatter 500MB 1GB 2GB 4GB --no-local
     python -m tests.bench.slopes chatter 300MB --brokers 50 --no-local
     python -m tests.bench.slopes bulk 3GB --connections 1 --no-local
@@ -11,7 +12,9 @@
     python -m tests.bench.slopes short 30MB --files 100 1000 10000 --apart --no-local
 
 Each size is a rotated set of files, read by a process of its own: `exchanges` with all columns, or every table as
-Parquet (`--tables`, `kdissect spark -o DIR` against `kdissect -o DIR/`). CPU seconds are those of the whole tree of
+Parquet (`--tables`, `kdissect spark -o DIR` against `kdissect -o DIR/`), or one (`--tables NAME`, against `--table NAME
+-o FILE`). The first makes rows of the JVM of what Python has made, and drops them; files are written by Python, which
+is what `kdissect spark` does. CPU seconds are those of the whole tree of
 processes, the JVM among them; memory is the largest resident size of any Python worker, and of the driver's Python.
 Starting costs the same at any size and goes into no slope; where there are three sizes or more the line through them
 is printed too. Of several numbers of files it is the line through those, and what planning took before there was a
@@ -67,7 +70,7 @@ from pyspark.sql import SparkSession
 import kdissect.spark
 from kdissect.spark.job import prepare
 from kdissect.spark.writing.saving import write
-cores, partitions, options, out, *given = sys.argv[1:]
+cores, partitions, options, out, table, *given = sys.argv[1:]
 made = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false")
 made = made.config("spark.driver.extraJavaOptions", options) if options else made
 spark = made.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
@@ -76,7 +79,7 @@ def exchanges(path):
     tables["exchanges"].write.format("noop").mode("overwrite").save()
     tables.unpersist()
 def whole(path):
-    write(prepare(path).on(spark, int(partitions) or None, placed=True), out)
+    write(prepare(path, [table] if table else None).on(spark, int(partitions) or None, placed=True), out)
 for path in itertools.chain(given, map(str.strip, sys.stdin)):
     (whole if out else exchanges)(path)
     print("done", flush=True)
@@ -188,13 +191,20 @@ class Session:
         self._tree.ended()
 
 
-def commands(target: Path, tables: bool, cores: int, folder: Path, partitions: int) -> dict[str, list[str]]:
-    """The same with Spark and with the local engine. `partitions`: of the decoding stage, 0 for as Spark likes."""
+def commands(
+    target: Path, written_tables: str | None, cores: int, folder: Path, partitions: int
+) -> dict[str, list[str]]:
+    """The same with Spark and with the local engine. `written_tables`: the table that is written, empty for all, None
+    where none is; `partitions`: of the decoding stage, 0 for as Spark likes."""
     ours, out = [sys.executable, "-m", "kdissect"], folder / "out"
-    if tables:
+    if written_tables is not None:
         spark = [*ours, "spark", str(target), "-o", str(out / "spark"), "--master", f"local[{cores}]"]
         spark += ["--partitions", str(partitions)] if partitions else []
-        return {"Spark": spark, "local": [*ours, str(target), "-o", f"{out / 'local'}/"]}
+        if not written_tables:
+            return {"Spark": spark, "local": [*ours, str(target), "-o", f"{out / 'local'}/"]}
+        out.mkdir(exist_ok=True)
+        local = [*ours, str(target), "--table", written_tables, "-o", str(out / "local.parquet")]
+        return {"Spark": [*spark, "--tables", written_tables], "local": local}
     local = [*ours, str(target), "--table", "exchanges", "--format", "arrow", "-o", os.devnull]
     return {"Spark": [*session(cores, partitions), str(target)], "local": local}
 
@@ -206,15 +216,15 @@ def tsharks(target: Path) -> list[str]:
     return ["bash", "-c", f"{{ {' & '.join(each)} & }} >/dev/null; {waiting}"]
 
 
-def session(cores: int, partitions: int, out: Path | None = None) -> list[str]:
-    """The command of a session, which writes all tables where `out` is given."""
+def session(cores: int, partitions: int, out: Path | None = None, table: str = "") -> list[str]:
+    """The command of a session, which writes a table, or all, where `out` is given."""
     light = " ".join(LIGHT) if out is not None else ""
-    return [sys.executable, "-c", JOBS, str(cores), str(partitions), light, "" if out is None else str(out)]
+    return [sys.executable, "-c", JOBS, str(cores), str(partitions), light, str(out or ""), table]
 
 
-def warmed(target: Path, cores: int, partitions: int, out: Path | None) -> Session:
+def warmed(target: Path, cores: int, partitions: int, out: Path | None, table: str) -> Session:
     """A session that has read the set `WARM` times."""
-    made = Session(session(cores, partitions, out))
+    made = Session(session(cores, partitions, out, table))
     for _ in range(WARM):
         made.job(str(target))
     return made
@@ -242,7 +252,7 @@ def main() -> int:
     )
     parser.add_argument("workload", choices=CYCLES)
     parser.add_argument("sizes", type=size_of, nargs="+")
-    parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--tables", nargs="?", const="", metavar="NAME")
     parser.add_argument("--files", type=int, nargs="+", default=[8])
     parser.add_argument("--apart", action="store_true")
     parser.add_argument("--brokers", type=int, default=1)
@@ -258,7 +268,7 @@ def main() -> int:
     found: dict[str, list[Spent]] = {}
     sizes, counted = [], len(options.files) > 1
     warm: Session | None = None
-    written = Path(options.folder or tempfile.gettempdir(), f"kdissect-bench-{os.getpid()}") if options.tables else None
+    written = Path(options.folder or tempfile.gettempdir(), f"kdissect-bench-{os.getpid()}")
     several = product(sorted(options.sizes) if options.warm else options.sizes, options.files)
     for wanted, files in several:
         with tempfile.TemporaryDirectory(dir=options.folder, prefix="kdissect-bench-") as folder:
@@ -280,7 +290,8 @@ def main() -> int:
                 cached(target)
                 if name == "Spark" and options.warm:
                     if warm is None:
-                        warm = warmed(target, cores, options.partitions, written)
+                        out = None if options.tables is None else written
+                        warm = warmed(target, cores, options.partitions, out, options.tables or "")
                     several_times[name].append(warm.job(str(target)))
                 else:
                     several_times[name].append(measured(ways[name]))

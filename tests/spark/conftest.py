@@ -133,9 +133,10 @@ def simulated(
     unit: int = 1 << 20,
     spans: int = 1,
     cuts: random.Random | None = None,
+    pieces: str = "",
 ) -> dict[str, pa.Table]:
     """The tables as the stages make them, each partition of which is a list here. `spans`: of each broker's time, with
-    as many rows each, or cut at instants that `cuts` chooses."""
+    as many rows each, or cut at instants that `cuts` chooses. `pieces`: see `Plan`."""
     sources = [source_of(capture, transport == "payload") for capture in open_captures(paths)]
     columns = {name: columns_of(name) for name in tables}
     keys = None if keylog is None else keylog.read_bytes()
@@ -146,7 +147,7 @@ def simulated(
     plan = with_looks(plan)
     indexed = list(index([(n, f) for n, source in enumerate(sources) for f in range(len(source.files))], plan))
     common = match_captures(plan, [indexed], lambda captures: indexed, Lists(partitions)) if plan.looks else None
-    plan = decoding_plan(plan, common)
+    plan = replace(decoding_plan(plan, common), pieces=pieces)
     frames = [indexed, *([] if common is None else common.frames)]
     buckets = Lists(partitions).buckets(frames, DECODED)
     staged = [row for n, one in enumerate(buckets) for row in _listed(decoding.decode(one, plan, n))]
@@ -188,7 +189,7 @@ def tables_of(
     """The tables of a plan out of what was decoded and the notes for the driver."""
     outcome = put_together(plan, notes)
     names = outcome.names
-    brokers = names.brokers.names()
+    brokers = names.analysed_brokers()
     stage = decoding.stage_by_broker(plan.tables)
     split = decoding.split_tables(stage)
     made = staged

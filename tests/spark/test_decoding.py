@@ -95,6 +95,15 @@ def test_transactions_and_replicas_in_spans_cut_anywhere(
     equal(simulate(paths, 3, names, spans=20, cuts=random.Random(4)), expected)
 
 
+def test_rows_in_files(captures: Path, simulate: Any, equal: Any, tmp_path: Path) -> None:
+    """Where all tasks run on one machine, rows that the analysis does not read are not handed on themselves."""
+    paths = [captures / name for name in ("base.pcap", "k4_transactions.pcap", "tls13.pcap")]
+    names = [*MADE, "deliveries", "time_budget"]
+    found = simulate(paths, 3, names, giant=4000, unit=20_000, pieces=str(tmp_path / "rows"))
+    assert any((tmp_path / "rows").iterdir())
+    equal(found, kdissect.open(paths).tables(names))
+
+
 def test_giant_connections_are_decoded_in_units(captures: Path, simulate: Any, equal: Any) -> None:
     paths = [captures / name for name in ("base.pcap", "raw_reuse.pcap", "k4_share_group.pcap", "field_burst20.pcap")]
     expected = kdissect.open(paths).tables()

@@ -12,8 +12,9 @@ from kdissect.analysis.holds.hold_kernels import DATA, HOLDS, REPLICATION, TIMEO
 from kdissect.arrays.arrow import words
 from kdissect.spark.cells.table_cells import Cell, read_cell
 from kdissect.spark.stages import found_holds
-from kdissect.spark.stages.found_holds import FOUND, ORIGIN, Found, Telling
+from kdissect.spark.stages.found_holds import FOUND, Found, Telling
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
+from kdissect.tables.fetch_rows import ORIGIN
 
 
 def rows(keys: list[tuple[int, int]], **columns: Any) -> pa.Table:

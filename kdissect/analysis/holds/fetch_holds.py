@@ -67,7 +67,7 @@ from kdissect.arrays.arrow import (
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
-from kdissect.tables.fetch_rows import READ_COMMITTED, FetchRows, fetches_of, find_turns, no_rows
+from kdissect.tables.fetch_rows import ORIGIN, READ_COMMITTED, FetchRows, fetches_of, find_turns, no_rows
 from kdissect.tables.makers import fills
 
 TIMES = ("excess_ms", "agreed_ms", "throttled_ms")
@@ -125,10 +125,10 @@ class HoldTracker:
         """The fetches whose instants lie before the watermark (microseconds), with `hold` and TIMES.
 
         `fetches`: fetches and their partitions, as the session tracker gives them, behind those of `kept`;
-        `new_rows`: the fetches that are new, as a table. Without one, only the keys of exchanges, their holds and
-        TIMES come back, as `Codes`. `throttles`: rows of `exchanges` (any API); only those with a throttle time matter.
-        `list_offsets`: rows of that table with the helper columns `broker` and `response_first_at` (`with_instants`
-        joins them). Fetches without a response have none of these."""
+        `new_rows`: the fetches that are new, as a table. Without one, only the keys of exchanges, their holds, TIMES
+        and ORIGIN come back, as `Codes`. `throttles`: rows of `exchanges` (any API); only those with a throttle time
+        matter. `list_offsets`: rows of that table with the helper columns `broker` and `response_first_at`
+        (`with_instants` joins them). Fetches without a response have none of these."""
         self._hidden |= new_rows is None
         before = self._waiting
         part = _Part(fetches, None if self._hidden else new_rows, _throttling(whole(throttles)), whole(list_offsets))
@@ -202,6 +202,7 @@ class HoldTracker:
         shown = part.shown
         if shown is None:
             told = dict(zip(TIMES, spent, strict=True))
+            told[ORIGIN] = fetches_of(fetches)["exchange"][due]
             found: pa.Table = Codes({**dict(zip(EXCHANGE_KEYS, keys, strict=True)), "hold": hold, **told}, count)
         else:
             early = np.zeros(n, np.bool_)

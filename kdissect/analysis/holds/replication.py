@@ -50,6 +50,7 @@ from kdissect.arrays.arrow import (
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.model import CODE, CODES, MS, By
+from kdissect.tables.fetch_rows import ORIGIN
 from kdissect.tables.makers import fills
 
 LAST_PASS_MS = 10.0
@@ -160,8 +161,14 @@ class ReplicationTracker:
         return self._settle(produces, partitions, watermark, complete)
 
     def carried(self) -> CarriedReplication:
-        """The state that another tracker goes on from."""
-        return self.brokers, self.topics, self._asked, self._given, self._appended, self._waiting, self._since
+        """The state that another tracker goes on from. Rows that wait are tables in it: `hide` makes `Codes` of them
+        again."""
+        waiting = self._waiting
+        if waiting is not None:
+            from kdissect.tables.coded_rows import as_table
+
+            waiting = as_table(waiting[0]), as_table(waiting[1])
+        return self.brokers, self.topics, self._asked, self._given, self._appended, waiting, self._since
 
     def go_on(self, before: CarriedReplication) -> None:
         """Begins where another tracker ended. To be called first."""
@@ -190,8 +197,9 @@ class ReplicationTracker:
         from kdissect.tables.coded_rows import as_codes
 
         produces, partitions = self._waiting
+        besides = [name for name in ("throttled_ms", ORIGIN) if name in produces.column_names]
         self._waiting = (
-            as_codes("produces", produces, vocabulary, ("throttled_ms",)),
+            as_codes("produces", produces, vocabulary, besides),
             as_codes("produce_partitions", partitions, vocabulary),
         )
         return produces

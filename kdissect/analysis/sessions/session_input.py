@@ -280,7 +280,7 @@ def rows_of_tables(fetches: pa.Table, partitions: pa.Table, names: Names) -> tup
     if order is not None:
         inner = inner[order]
     found = fetches_of(rows)
-    found["exchange"], found["partitions"] = -1, counts
+    found["exchange"], found["partitions"] = ints(fetches, h.ORIGIN), counts
     found["connection"], found["ordinal"] = keys
     found["time"] = times(fetches, TIME_KEY)
     found["broker"] = names.brokers.column(fetches, "broker")

@@ -9,7 +9,7 @@ are staged too: a later job decodes those connections again, from their first pa
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
@@ -25,6 +25,7 @@ from kdissect.engine.inputs import Segments
 from kdissect.engine.passes.measures import connection_measures
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.segment import FLOW, FLOW_COLUMNS
+from kdissect.spark.cells.coded_cells import keys_of_rows, pack_rows, take_rows, unpack_rows
 from kdissect.spark.cells.segment_cells import pack, unpack
 from kdissect.spark.cells.table_cells import STAGED, Cell, cell, kept_note, read_cell, rows
 from kdissect.spark.stages import decoding
@@ -187,13 +188,20 @@ def looks_again(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[
 
 
 def settled_rows(
-    batches: Iterable[pa.RecordBatch], ids: Mapping[int, npt.NDArray[np.uint64]]
+    batches: Iterable[pa.RecordBatch], ids: Mapping[int, npt.NDArray[np.uint64]], coded: Collection[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of KEPT to staged rows without those of these connections, by the number of their capture."""
+    """Rows of KEPT to staged rows without those of these connections, by the number of their capture. `coded`: tables
+    whose rows are codes (`decoding.coded_tables`)."""
     texts = {number: connection_ids(some) for number, some in ids.items()}
     for batch in batches:
         for i in range(batch.num_rows):
             name, broker, data, at, lot, origin, number = (column[i].as_py() for column in batch.columns)
+            if name in coded:
+                known = unpack_rows(data, origin)
+                others = np.flatnonzero(~np.isin(keys_of_rows(known)[0].view(np.uint64), ids[number]))
+                if len(others):
+                    yield rows([Cell(name, broker, pack_rows(take_rows(known, others)), at, lot, origin)])
+                continue
             table = read_cell(data)
             owner = "connection_id" if "connection_id" in table.column_names else "exchange_id"
             owners = pc.utf8_slice_codeunits(table[owner].cast(pa.string()), 0, ID_BYTES)

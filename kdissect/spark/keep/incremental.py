@@ -27,7 +27,7 @@ from kdissect.spark.keep.handover import FLOW_LOOKS, KEPT, OF_UNITS, OPEN, PACKE
 from kdissect.spark.keep.inventory import Kept, Manifest, Part, Work, describe_works
 from kdissect.spark.keep.store import UNREADABLE, Store
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.stages.decoding import LEARNED, UNITS, Learned
+from kdissect.spark.stages.decoding import LEARNED, UNITS, Learned, coded_tables
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.stages.owners import OWNERS, Owned
@@ -278,7 +278,8 @@ class KeptDataset(Dataset):
                     continue
                 ids = {number: self._ids(generation, number) for number in numbers}
                 rows = rows.where(f"table not like '\\\\_%' and table <> '{UNIT}'")
-                frames.append(rows.mapInArrow(partial(handover.settled_rows, ids=ids), spark_schema(STAGED)))
+                settled = partial(handover.settled_rows, ids=ids, coded=coded_tables(self.plan.tables))
+                frames.append(rows.mapInArrow(settled, spark_schema(STAGED)))
         return reduce(lambda one, other: one.unionAll(other), frames)
 
     @property

@@ -31,7 +31,7 @@ from kdissect.analysis.sights.both_ends import Clock
 from kdissect.engine.settings import Settings
 from kdissect.spark.stages.plan import Source
 
-FORM = 4
+FORM = 5
 """Form of the manifest and of what is kept: counts up when a version could not read what another has left."""
 LOOKED_AT = 4096
 """Bytes at either end of a file that tell it from another: packet headers with times, and payload."""

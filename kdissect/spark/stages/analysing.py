@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, groupby
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
-from kdissect.analysis.cluster_split import known_clusters, split_by_cluster
+from kdissect.analysis.cluster_split import known_clusters, rows_of_cluster, split_by_cluster
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
@@ -45,17 +46,21 @@ from kdissect.analysis.holds.carried_state import CarriedStages
 from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
-from kdissect.arrays.arrow import NULL_TIME
+from kdissect.arrays.arrow import NULL_TIME, Coder
+from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.typed_values import dumped, loaded
+from kdissect.engine.analysed_run import resolve_coded
+from kdissect.spark.cells.coded_cells import unpack_rows
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
-from kdissect.spark.stages.decoding import SENT, message_kind
-from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
+from kdissect.spark.stages.decoding import SENT, coded_tables, message_kind
+from kdissect.spark.stages.found_holds import TELLING, Telling
 from kdissect.spark.stages.lots import FEW
 from kdissect.spark.stages.plan import Plan
-from kdissect.spark.stages.resolving import Names, resolved_rows
+from kdissect.spark.stages.resolving import Names, resolved_rows, split_broker
 from kdissect.tables.builder import TableBuilder, conform_to_schema
+from kdissect.tables.coded_rows import Later
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import CLUSTER, TIME_KEY, By
 from kdissect.tables.declaration.readers import (
@@ -68,6 +73,7 @@ from kdissect.tables.declaration.readers import (
     TRACED,
     TRANSACTIONS,
 )
+from kdissect.tables.fetch_rows import ORIGIN, NamedFetches
 from kdissect.tables.order import order, order_parts, sort_columns
 from kdissect.tables.recording import producers_table
 
@@ -182,13 +188,14 @@ def analyse(
     """Staged rows in order of (broker (resolved), at, lot) to staged rows of the tables in MADE, and evidence. `ends`:
     by broker, the instant before which these rows lie, where others follow: then there are rows of STATE, too, which
     those are to be given with. None: nothing follows."""
-    builder = names.builder(plan)
+    feeding = Feeding(names.builder(plan), coded_tables(plan.tables))
     wanted, telling = columns_to_ask(plan.tables), Telling()
     tells = holds_exchanges(plan)
     for broker, cells in groupby(cells_of(batches), lambda one: one.broker):
-        stage, mine = _begin_analysis(wanted, cells)
-        for tables in _analysed(stage, builder, mine, None if ends is None else ends[broker]):
-            yield from _staged(tables, plan, broker)
+        stage, mine = _begin_analysis(wanted, cells, feeding)
+        cluster, name = split_broker(broker)
+        for tables in feeding.analyse(stage, cluster, mine, None if ends is None else ends[broker]):
+            yield from _staged(tables, plan, name)
             if tells:
                 yield from telling.take(tables)
         if ends is not None:
@@ -201,61 +208,100 @@ def holds_exchanges(plan: Plan) -> bool:
     return Stage(columns_to_ask(plan.tables)).holds_exchanges
 
 
-def _begin_analysis(columns: Mapping[str, Sequence[str]], cells: Iterator[Cell]) -> tuple[Stages, Iterator[Cell]]:
+def _begin_analysis(
+    columns: Mapping[str, Sequence[str]], cells: Iterator[Cell], feeding: Feeding
+) -> tuple[Stages, Iterator[Cell]]:
     """The analysis of a broker as its rows find it, and these."""
     stage, first = Stages(columns, waiting=WAITING), next(cells)
     if first.table != STATE:
         return stage, chain([first], cells)
     stage.go_on(loaded(first.data, CarriedStages))
+    if feeding.coded:
+        stage.hide(feeding.vocabulary)
     return stage, cells
 
 
-def _analysed(
-    stage: Stages, builder: TableBuilder, cells: Iterator[Cell], end: int | None
-) -> Iterator[Mapping[str, pa.Table]]:
-    """Tables out of one broker's lots, as far as they are settled. Later rows are not before the `end`; None: there are
-    none."""
-    none = {name: builder.finished(name, []) for name in stage.tables if name in builder.columns}
-    if "api_versions" in none:
-        none["api_versions"] = builder.offered.table(builder.brokers)
-    parts: dict[str, list[pa.Table]] = {}
-    count = 0
-    for (at, _), lot in groupby(cells, lambda one: (one.at, one.lot)):
-        if count >= ROWS_A_TIME:
-            yield _fed(stage, builder, none, parts, at)
-            parts, count = {}, 0
-        for one in lot:
-            piece, name = read_cell(one.data), "exchanges" if one.table == FEW else one.table
-            if name in TELLING:
-                piece = piece.append_column(ORIGIN, pa.array(np.full(piece.num_rows, one.origin, np.int32)))
-            parts.setdefault(name, []).append(piece)
-            count += piece.num_rows
-    yield _fed(stage, builder, none, parts, NO_WATERMARK if end is None else end)
-    yield stage.finish() if end is None else stage.release()
+class Feeding:
+    """Feeds the analysis of one broker after the other with its lots. `coded`: the tables whose rows are codes, which
+    nobody is shown."""
 
+    def __init__(self, builder: TableBuilder, coded: frozenset[str]) -> None:
+        self.coded = coded
+        self.vocabulary = Coder()
+        """Texts of rows that are codes."""
+        self._builder = builder
 
-def _fed(
-    stage: Stages,
-    builder: TableBuilder,
-    none: Mapping[str, pa.Table],
-    parts: Mapping[str, Sequence[pa.Table]],
-    watermark: int,
-) -> Mapping[str, pa.Table]:
-    tables = dict(none)
-    messages: dict[tuple[int, int], pa.Table] = {}
-    for name, pieces in parts.items():
-        whole = builder.resolve(name, join_tables(pieces))
-        if name in SCHEMAS:
-            tables[name] = order(name, whole)
-        else:
-            messages[message_kind(name)] = whole
-    return stage.feed(tables, messages, watermark)
+    def analyse(
+        self, stage: Stages, cluster: str | None, cells: Iterator[Cell], end: int | None
+    ) -> Iterator[Mapping[str, pa.Table]]:
+        """Tables out of one broker's lots, as far as they are settled. Later rows are not before the `end`; None: there
+        are none."""
+        none = self._no_rows(stage, cluster)
+        parts: dict[str, list[Any]] = {}
+        count = 0
+        for (at, _), lot in groupby(cells, lambda one: (one.at, one.lot)):
+            if count >= ROWS_A_TIME:
+                tables, messages, fetches = self._resolved(none, parts)
+                yield stage.feed_cluster(cluster, tables, messages, fetches, at)
+                parts, count = {}, 0
+            for one in lot:
+                name, piece = self._read_piece(one)
+                parts.setdefault(name, []).append(piece)
+                count += piece.num_rows
+        watermark = NO_WATERMARK if end is None else end
+        tables, messages, fetches = self._resolved(none, parts)
+        yield stage.feed_cluster(cluster, tables, messages, fetches, watermark, last=end is None)
+        if end is not None:
+            yield stage.release()
+
+    def _no_rows(self, stage: Stages, cluster: str | None) -> dict[str, pa.Table]:
+        """What is fed of tables that a lot has no rows of."""
+        builder = self._builder
+        none = {name: builder.finished(name, []) for name in stage.tables if name in builder.columns}
+        if "api_versions" in none:
+            offered = {"api_versions": builder.offered.table(builder.brokers)}
+            none |= rows_of_cluster(offered, cluster)
+        return none | {name: Codes({}, 0) for name in self.coded & none.keys()}
+
+    def _read_piece(self, staged: Cell) -> tuple[str, Any]:
+        """Rows of a lot, and which these are."""
+        if staged.table in self.coded:
+            known = unpack_rows(staged.data, staged.origin)
+            if isinstance(known, Codes) and staged.table in TELLING:
+                known = known.with_columns({ORIGIN: np.full(known.num_rows, staged.origin, np.int64)})
+            if isinstance(known, Codes) and staged.table == "produce_partitions":
+                pieces = [known]
+                return staged.table, Later(lambda: pieces, known.num_rows)
+            return staged.table, known
+        piece, name = read_cell(staged.data), "exchanges" if staged.table == FEW else staged.table
+        if name in TELLING:
+            piece = piece.append_column(ORIGIN, pa.array(np.full(piece.num_rows, staged.origin, np.int32)))
+        return name, piece
+
+    def _resolved(
+        self, none: Mapping[str, pa.Table], parts: Mapping[str, Sequence[Any]]
+    ) -> tuple[dict[str, pa.Table], dict[tuple[int, int], pa.Table], list[NamedFetches]]:
+        """Rows, messages and fetches that were read aside, with all names."""
+        tables = dict(none)
+        messages: dict[tuple[int, int], pa.Table] = {}
+        builder, coded = self._builder, {name: parts[name] for name in self.coded & parts.keys()}
+        codes, fetches = resolve_coded(builder, coded, self.vocabulary)
+        tables |= {name: order(name, known) for name, known in codes.items()}
+        for name, pieces in parts.items():
+            if name in coded:
+                continue
+            whole = builder.resolve(name, join_tables(pieces))
+            if name in SCHEMAS:
+                tables[name] = order(name, whole)
+            else:
+                messages[message_kind(name)] = whole
+        return tables, messages, fetches
 
 
 def _staged(tables: Mapping[str, pa.Table], plan: Plan, broker: str) -> Iterator[pa.RecordBatch]:
     """Pieces of the tables asked for, and what findings read of them. Rows of `exchanges` were never here."""
     for name, table in tables.items():
-        if name not in MADE or name == "exchanges" or not table.num_rows:
+        if name not in MADE or name == "exchanges" or not table.num_rows or isinstance(table, Codes):
             continue
         if ORIGIN in table.column_names:
             table = table.drop_columns([ORIGIN])

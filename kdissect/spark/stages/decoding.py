@@ -7,9 +7,10 @@ topics, groups of clients) are collected from this partition's messages and sent
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of
-from kdissect.analysis.stage import Stage
+from kdissect.analysis.stage import HIDDEN, Stage
 from kdissect.engine import pipeline
 from kdissect.engine.analysed_run import analysed
 from kdissect.engine.books import Books
@@ -27,7 +28,7 @@ from kdissect.kafka.completed import Quality
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.spark.cells.aligned_rows import FROM_ALIGNED, AlignedRows
-from kdissect.spark.cells.table_cells import Cell, Stash, cell, kept_note, rows
+from kdissect.spark.cells.table_cells import Cell, Pieces, Stash, cell, kept_note, rows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
 from kdissect.spark.stages.indexing import FILE
 from kdissect.spark.stages.lots import FEW, Lots
@@ -36,10 +37,12 @@ from kdissect.spark.stages.owners import OWNERS, Owned, owned
 from kdissect.spark.stages.partition_capture import Gathered, IndexRow, readings, rows_of_index
 from kdissect.spark.stages.plan import Plan
 from kdissect.tables.brokers import Brokers
+from kdissect.tables.coded_rows import PRODUCE_COLUMNS
 from kdissect.tables.declaration import SCHEMAS, TABLES
-from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
+from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, By
 from kdissect.tables.identity import connection_ids, dictionary
 from kdissect.tables.leaders import Leaders
+from kdissect.tables.table_block import READ_ASIDE
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
 
@@ -160,29 +163,43 @@ class Decoding:
         self._origin = origin
         _, self.books = analysed([source.without_files() for source in plan.sources], plan.decoded, plan.settings)
         by_broker = stage_by_broker(plan.decoded)
+        self._coded = coded_tables(plan.tables)
+        if self._coded:
+            self.books.builder.coded = HIDDEN
+            self.books.wishes.aside = True
         self.by_broker = split_tables(by_broker)
         read = frozenset(by_broker.tables.get("exchanges", ())) | frozenset(EXCHANGE_KEYS)
-        self._read_of_exchanges = read
+        self._read_of_exchanges = read | {ACKS_KEY} | (frozenset(PRODUCE_COLUMNS) if self._coded else frozenset())
         self._rows_of_exchanges = not plan.tables.keys().isdisjoint(READ_LATER)
         self._rows_by_table = not plan.tables.keys() <= FROM_ALIGNED.keys()
         self._lots = Lots(self._brokers, len(plan.labels), origin)
 
     def staged(self, parts: Iterable[pipeline.Rows]) -> Iterator[pa.RecordBatch]:
         """Rows of the tables that come part by part; empty batches where parts are empty."""
-        stash, lots, aligned = Stash(self._origin), self._lots, AlignedRows(self.plan.tables, self._origin)
+        pieces = Pieces(self.plan.pieces) if self.plan.pieces else None
+        with nullcontext() if pieces is None else pieces:
+            yield from self._staged(parts, Stash(self._origin, pieces))
+            if pieces is not None:
+                pieces.wait()
+
+    def _staged(self, parts: Iterable[pipeline.Rows], stash: Stash) -> Iterator[pa.RecordBatch]:
+        lots, aligned = self._lots, AlignedRows(self.plan.tables, self._origin)
         for part in parts:
             yield from aligned.take(part.tables)
             mine = {message_name(*kind): batch for kind, batch in part.beside.items()}
+            coded: dict[str, Any] = {}
             for name, batch in part.tables.items():
-                if name == "exchanges" and FEW in self.by_broker:
+                if name in self._coded:
+                    coded[name] = batch
+                elif name == "exchanges" and FEW in self.by_broker:
                     mine[name] = batch.select([one for one in batch.schema.names if one in self._read_of_exchanges])
                     if self._rows_of_exchanges:
-                        yield from stash.put(name, batch)
+                        yield from stash.put(name, batch.select(_without_acks(batch)))
                 elif name in self.by_broker:
                     mine[name] = batch
                 elif self._rows_by_table:
                     yield from stash.put(name, batch)
-            yield from lots.take(mine)
+            yield from lots.take(mine, coded)
             if not part.tables:
                 yield NOTHING
         yield from stash.rest()
@@ -277,6 +294,11 @@ class Following(Decoding):
             yield pipeline.Rows({})
 
 
+def _without_acks(batch: pa.RecordBatch) -> list[str]:
+    """The columns of rows of exchanges but for what only rows of `produces` are made of."""
+    return [name for name in batch.schema.names if name != ACKS_KEY]
+
+
 def message_name(key: int, side: int) -> str:
     """How staged rows name the messages of an API's side."""
     return f"message {key} {side}"
@@ -293,12 +315,18 @@ def stage_by_broker(tables: Mapping[str, Sequence[str]]) -> Stage:
     return Stage({name: columns for name, columns in tables.items() if name not in FROM_ALIGNED})
 
 
+def coded_tables(tables: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """The staged tables whose rows are `coded_cells.pack_rows`, for the analysis alone reads them: all that may be, or
+    none."""
+    return HIDDEN | {READ_ASIDE} if Stage(tables).hidden else frozenset()
+
+
 def split_tables(stage: Stage) -> frozenset[str]:
     """The staged tables that the analysis is fed with, broker by broker."""
     if stage.idle:
         return frozenset()
     tables = {FEW if name == "exchanges" else name for name in stage.fed if TABLES[name].made is By.BLOCK}
-    return frozenset(tables | {message_name(*kind) for kind in stage.messages})
+    return frozenset(tables | {READ_ASIDE} | {message_name(*kind) for kind in stage.messages})
 
 
 def with_problems(table: pa.Table, problems: dict[str, int]) -> pa.Table:

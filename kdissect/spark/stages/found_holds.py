@@ -14,15 +14,14 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.holds.exchange_holds import THROTTLED, TOLD_ELSEWHERE, WAITS, hold_columns, no_waits, told_holds
-from kdissect.arrays.arrow import Int64s, ints, numbers, one, reals, with_columns
+from kdissect.arrays.arrow import Int64s, ints, reals, with_columns
 from kdissect.arrays.growing import runs
 from kdissect.arrays.mixing import mixed
 from kdissect.spark.cells.table_cells import Cell, cell, rows
+from kdissect.tables.fetch_rows import ORIGIN
 
 FOUND = "answers held"
 """Staged rows of it; in the order of their names they come before those of `exchanges`."""
-ORIGIN = "_origin"
-"""Helper column of what the analysis is fed with: see STAGED."""
 TELLING = ("exchanges", "fetches", "produces")
 """Tables whose rows tell it."""
 SCHEMA = pa.schema(
@@ -58,7 +57,7 @@ class Telling:
         if "api_key" in table.column_names:  # of `exchanges`: those of Fetch and Produce are told by their own tables
             kept &= ~np.isin(ints(table, "api_key"), TOLD_ELSEWHERE)
         mine = np.flatnonzero(kept)
-        origins = numbers(one(table, ORIGIN))[mine]
+        origins = ints(table, ORIGIN)[mine]
         mine = mine[np.argsort(origins, kind="stable")]
         origins = np.sort(origins)
         high, n = keys_of(table)

@@ -17,10 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.arrays.arrow import NULL_TIME, ints, reals, times
+from kdissect.arrays.arrow import NULL_TIME, Coder, ints, reals, times
 from kdissect.arrays.dictionaries import unified
 from kdissect.schema.apikeys import ApiKey
+from kdissect.spark.cells.coded_cells import CodedRows, keys_of_rows, pack_rows, split_rows
 from kdissect.spark.cells.table_cells import Cell, cell, rows
+from kdissect.tables.coded_rows import Later, produce_rows
+from kdissect.tables.declaration.model import ACKS_KEY
 
 Words = npt.NDArray[np.int64]
 
@@ -29,7 +32,7 @@ GATHERED_ROWS = 1 << 17
 GATHERED_BYTES = 64 << 20
 WAITING = 1 << 17
 """Rows of a broker that lots of all partitions together may hold: what whoever reads them in order has to keep."""
-LEAST, MOST = 1 << 10, 1 << 14
+LEAST, MOST = 1 << 10, 1 << 15
 """Rows of a lot, at least and at most: each of its tables costs some hundred microseconds, however few its rows are."""
 INSTANTS = ("request_last_at", "response_first_at")
 FEW = "few exchanges"
@@ -56,6 +59,8 @@ class Lots:
         self._origin = origin
         self._most = min(max(WAITING // max(partitions, 1), LEAST), MOST)
         self._kept: dict[str, list[pa.RecordBatch]] = {}
+        self._coded: list[tuple[str, CodedRows]] = []
+        """Rows that do not come as tables, by the table that they are of."""
         self._rows = self._bytes = 0
         self._number = 0
         self._throttled = np.zeros(0, np.int64)
@@ -63,8 +68,12 @@ class Lots:
         self.weights: dict[str, int] = {}
         """Broker -> rows so far."""
 
-    def take(self, tables: Mapping[str, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All rows of some exchanges; staged rows when there are enough."""
+    def take(
+        self, tables: Mapping[str, pa.RecordBatch], coded_tables: Mapping[str, CodedRows | Later] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All rows of some exchanges; staged rows when there are enough. `coded_tables`: tables whose rows come as
+        codes, for the analysis alone reads them. Then `exchanges` have ACKS_KEY, and rows of `produces` are made of
+        them."""
         given = {name: batch for name, batch in tables.items() if batch.num_rows}
         if any(name in self._kept and self._kept[name][0].schema != batch.schema for name, batch in given.items()):
             yield from self.rest()
@@ -72,12 +81,18 @@ class Lots:
             self._kept.setdefault(name, []).append(batch)
             self._rows += batch.num_rows
             self._bytes += batch.nbytes
+        for name, piece in (coded_tables or {}).items():
+            for part in piece.made() if isinstance(piece, Later) else [piece]:
+                if part.num_rows:
+                    self._coded.append((name, part))
+                    self._rows += part.num_rows
         if self._rows >= GATHERED_ROWS or self._bytes >= GATHERED_BYTES:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
         """Staged rows of everything that is left."""
         kept, self._kept, self._rows, self._bytes = self._kept, {}, 0, 0
+        coded, self._coded = self._coded, []
         if not kept:
             return
         tables = {name: unified(pa.Table.from_batches(batches)) for name, batches in kept.items()}
@@ -88,13 +103,18 @@ class Lots:
             for name, table in tables.items()
         }
         codes, brokers = self._brokers(base)
+        if ACKS_KEY in base.column_names:
+            if (produces := produce_rows(base, Coder())).num_rows:
+                coded.append(("produces", produces))
+            base = tables["exchanges"] = base.drop_columns([ACKS_KEY])
+        coded_owners = [locate(keys_of_rows(piece), keys) for _, piece in coded]
         if "exchanges" in tables:
             read, self._throttled = few(base, self._throttled)
             del tables["exchanges"], owners["exchanges"]
             if len(read):
                 tables[FEW], owners[FEW] = base.take(pa.array(read)), read
         weights = np.zeros(len(codes), np.int64)
-        for owner in owners.values():
+        for owner in (*owners.values(), *coded_owners):
             weights += np.bincount(owner[owner >= 0], minlength=len(codes))
         lots, order, first = _cut(codes, weights, self._most)
         since = _instants(base)[order]
@@ -106,6 +126,11 @@ class Lots:
             made = []
             for lot, part in _parts(table, lots[owners[name]]):
                 made.append(Cell(name, of[lot], cell(part), at[lot], self._number + lot, self._origin))
+            yield rows(made)
+        for (name, piece), owner in zip(coded, coded_owners, strict=True):
+            made = []
+            for lot, part in split_rows(piece, lots[owner]):
+                made.append(Cell(name, of[lot], pack_rows(part), at[lot], self._number + lot, self._origin))
             yield rows(made)
         self._number += len(first)
 

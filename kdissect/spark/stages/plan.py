@@ -144,7 +144,7 @@ class Plan:
     clocks: Sequence[Clock] = ()
     """How the clocks of captures stand that have connections in common."""
     pieces: str = ""
-    """A folder for the rows that such a task stages, on a disk that all tasks share; else they travel."""
+    """A folder for the rows that tasks stage, on a disk that all of them share; else they travel."""
 
     @property
     def placed(self) -> bool:

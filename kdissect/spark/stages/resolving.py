@@ -25,6 +25,7 @@ from kdissect.spark.stages.plan import Plan
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.host_names import HostNames
+from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
@@ -51,12 +52,25 @@ class Names:
         made.offered, made.leaders = self.offered, self.leaders
         return made
 
+    def analysed_brokers(self) -> dict[str, str]:
+        """Unresolved broker -> its name behind its cluster, which `split_broker` takes apart: analysed alone."""
+        clusters = self.brokers.cluster_of()
+        return {
+            address: f"{clusters.get(address, '')}{SEPARATOR}{name}" for address, name in self.brokers.names().items()
+        }
+
     def resolved(self, builder: TableBuilder, name: str, table: pa.Table) -> pa.Table:
         """Rows of a table with everything that only the whole job knows."""
         table = builder.resolve(name, table)
         if name != "connections":
             return table
         return with_problems(with_groups(table, self.groups), self.problems)
+
+
+def split_broker(analysed_broker: str) -> tuple[str | None, str]:
+    """Cluster and name of a broker, as `Names.analysed_brokers` puts them together."""
+    cluster, _, name = analysed_broker.partition(SEPARATOR)
+    return cluster or None, name
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,188 @@
+"""Rows that only the analysis reads (`Codes`, `NamedFetches`) as bytes, for the shuffle.
+
+Columns are written one by one, each in the smallest integers that hold it; one that has the same value in all rows is
+written as that value alone. Names are written as far as the rows use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.exchange_keys import keys_of
+from kdissect.arrays.arrow import begins
+from kdissect.arrays.codes import Codes, Column, Int64s, Texts
+from kdissect.arrays.ipc_streams import pack_stream
+from kdissect.spark.cells.table_cells import OPTIONS
+from kdissect.tables.fetch_rows import (
+    FETCH_WIDTH,
+    PARTITION_WIDTH,
+    FetchRows,
+    NamedFetches,
+    fetches_of,
+    partitions_of,
+)
+
+CodedRows = Codes | NamedFetches
+Numbers = npt.NDArray[Any]
+WIDTHS = ((0x7F, np.int8), (0x7FFF, np.int16), (0x7FFFFFFF, np.int32))
+"""Types of integers by the greatest that each holds."""
+COUNTS = (b"rows", b"partitions")
+"""What the schema says besides: how many rows there are of each."""
+OF_PARTITIONS, NAMES = "partitions: ", "names: "
+"""Before the name of a column: it is one of fetches' partitions, or has what the codes of a column stand for."""
+KEPT_TEXTS = 64
+"""Names that are written whether rows use them or not: fewer cost nothing."""
+
+
+Columns = dict[str, Numbers]
+Names = dict[str, Sequence[str | None]]
+
+
+def pack_rows(rows: CodedRows) -> bytes:
+    """Rows as bytes for `unpack_rows`. Of fetches the row in their block is left out."""
+    columns, partitions, names = _codes_columns(rows) if isinstance(rows, Codes) else _fetch_columns(rows)
+    made = {name: _as_one(pa.array(_narrowed(column))) for name, column in columns.items()}
+    made |= {OF_PARTITIONS + name: _as_one(pa.array(_narrowed(column))) for name, column in partitions.items()}
+    made |= {NAMES + name: _as_one(pa.array(texts, pa.string())) for name, texts in names.items()}
+    counts = {COUNTS[0]: str(_count(columns)), COUNTS[1]: str(_count(partitions))}
+    data: bytes = pack_stream(pa.table(made).replace_schema_metadata(counts), OPTIONS).to_pybytes()
+    return data
+
+
+def unpack_rows(data: bytes, origin: int) -> CodedRows:
+    """The rows in these bytes. `origin`: number of the task that decoded them, in place of a fetch's row in its
+    block."""
+    columns: Columns = {}
+    partitions: Columns = {}
+    names: Names = {}
+    with pa.ipc.open_stream(data) as reader:
+        batch = reader.read_next_batch()
+    rows, inner = (int(batch.schema.metadata[name]) for name in COUNTS)
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if name.startswith(NAMES):
+            names[name.removeprefix(NAMES)] = column.values.to_pylist()
+        elif name.startswith(OF_PARTITIONS):
+            partitions[name.removeprefix(OF_PARTITIONS)] = column.values.to_numpy()
+        else:
+            columns[name] = column.values.to_numpy()
+    if not partitions:
+        return _codes(columns, rows, names)
+    found = FetchRows(np.empty((rows, FETCH_WIDTH), np.int64), np.empty((inner, PARTITION_WIDTH), np.int64))
+    for records, given in ((fetches_of(found.fetches), columns), (partitions_of(found.partitions), partitions)):
+        for name, column in given.items():
+            records[name] = column
+    fetches_of(found.fetches)["exchange"] = origin
+    topics = list(zip(names["topic"], names["topic_id"], strict=True))
+    return NamedFetches(found, names["broker"], [text or "" for text in names["client"]], topics)
+
+
+def keys_of_rows(rows: CodedRows) -> tuple[Int64s, Int64s]:
+    """The keys of rows' exchanges (`exchange_keys`), of `NamedFetches` those of fetches."""
+    if isinstance(rows, Codes):
+        return keys_of(rows)
+    found = fetches_of(rows.rows.fetches)
+    return np.ascontiguousarray(found["connection"]), np.ascontiguousarray(found["ordinal"])
+
+
+def split_rows(rows: CodedRows, lots: Int64s) -> list[tuple[int, CodedRows]]:
+    """Rows cut by the lots that they are of, in whose order they come; those of a lot keep their order."""
+    order = None if (lots[1:] >= lots[:-1]).all() else np.argsort(lots, kind="stable")
+    if order is not None:
+        rows, lots = take_rows(rows, order), lots[order]
+    starts = np.flatnonzero(np.diff(lots, prepend=-1)).tolist()
+    ends = [*starts[1:], len(lots)]
+    if isinstance(rows, Codes):
+        return [(int(lots[at]), rows.slice(at, end - at)) for at, end in zip(starts, ends, strict=True)]
+    fetches, partitions = rows.rows
+    first = begins(fetches_of(fetches)["partitions"])
+    return [
+        (int(lots[at]), rows._replace(rows=FetchRows(fetches[at:end], partitions[first[at] : first[end]])))
+        for at, end in zip(starts, ends, strict=True)
+    ]
+
+
+def take_rows(rows: CodedRows, at: Int64s) -> CodedRows:
+    """The rows at these places; fetches with their partitions."""
+    if isinstance(rows, Codes):
+        return rows.take(at)
+    fetches, partitions = rows.rows
+    sizes = fetches_of(fetches)["partitions"]
+    firsts, sizes = begins(sizes)[:-1][at], sizes[at]
+    members = np.repeat(firsts - begins(sizes)[:-1], sizes) + np.arange(sizes.sum())
+    return rows._replace(rows=FetchRows(fetches[at], partitions[members]))
+
+
+def _codes_columns(rows: Codes) -> tuple[Columns, Columns, Names]:
+    columns: Columns = {}
+    names: Names = {}
+    for name, column in rows.columns.items():
+        if isinstance(column, Texts):
+            columns[name], used = _used_texts(column.codes, len(column.values))
+            names[name] = [column.values[code] for code in used]
+        else:
+            columns[name] = column
+    return columns, {}, names
+
+
+def _codes(columns: Columns, rows: int, names: Names) -> Codes:
+    made: dict[str, Column] = {}
+    for name, column in columns.items():
+        wide: Any = np.empty(rows, np.float64 if column.dtype.kind == "f" else np.int64)
+        wide[:] = column
+        made[name] = Texts(wide, names[name]) if name in names else wide
+    return Codes(made, rows)
+
+
+def _fetch_columns(rows: NamedFetches) -> tuple[Columns, Columns, Names]:
+    fetches, partitions = _columns(fetches_of(rows.rows.fetches)), _columns(partitions_of(rows.rows.partitions))
+    del fetches["exchange"]
+    fetches["broker"], brokers = _used_texts(fetches["broker"], len(rows.brokers))
+    fetches["client"], clients = _used_texts(fetches["client"], len(rows.clients))
+    partitions["topic"], topics = _used_texts(partitions["topic"], len(rows.topics))
+    names: Names = {
+        "broker": [rows.brokers[code] for code in brokers],
+        "client": [rows.clients[code] for code in clients],
+        "topic": [rows.topics[code][0] for code in topics],
+        "topic_id": [rows.topics[code][1] for code in topics],
+    }
+    return fetches, partitions, names
+
+
+def _columns(records: Any) -> Columns:
+    return {name: np.ascontiguousarray(records[name]) for name in records.dtype.names}
+
+
+def _as_one(column: pa.Array) -> pa.Array:
+    """All values as the one value of a column of lists: columns of one batch may be of unlike length then."""
+    return pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column)
+
+
+def _count(columns: Columns) -> int:
+    return len(next(iter(columns.values()), ()))
+
+
+def _narrowed(column: Numbers) -> Numbers:
+    """A column in the smallest integers that hold it, numbers as they are; of equal values the first."""
+    if not len(column):
+        return column
+    bits = column.view(np.int64)
+    low, high = int(bits.min()), int(bits.max())
+    if low == high:
+        return column[:1]
+    if column.dtype.kind == "f":
+        return column
+    least = max(high, -1 - low)  # the greatest number that has to fit
+    return column.astype(next((kind for most, kind in WIDTHS if least <= most), np.int64))
+
+
+def _used_texts(codes: Int64s, count: int) -> tuple[Int64s, Sequence[int]]:
+    """Codes into the texts that are used, out of `count` ones, and which these are; below 0 is none."""
+    if count <= KEPT_TEXTS:
+        return codes, range(count)
+    used = np.unique(codes[codes >= 0])
+    return np.where(codes >= 0, np.searchsorted(used, codes), -1), used.tolist()
