@@ -48,7 +48,7 @@ from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import NULL_TIME
 from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.typed_values import dumped, loaded
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, note, read_cell, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_cells, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
 from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
@@ -337,8 +337,8 @@ def evidence(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Na
 def sift(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows of `offset_commits` and of the tables in DECODED to staged rows of their evidence."""
     builder = names.builder(plan)
-    for one in cells_of(batches):
-        yield from evidence_of(one.table, names.resolved(builder, one.table, read_cell(one.data)), plan)
+    for name, table in join_cells(cells_of(batches)):
+        yield from evidence_of(name, names.resolved(builder, name, table), plan)
 
 
 def sift_sent(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from kdissect.kafka.completed import Quality
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.scanner import Scanner
 from kdissect.problems import CaptureNotFound, Kind
-from kdissect.spark.cells.table_cells import read_cell
+from kdissect.spark.cells.table_cells import cells_of, join_cells
 from kdissect.spark.stages.decoding import THERE, UNITS, Learned, with_groups, with_problems
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.indexing import FILE, FileFacts
@@ -147,15 +147,12 @@ def resolved_rows(
     """Staged rows of one table with everything that only the whole job knows; helper columns stand among theirs. Of
     `exchanges` what was found out about them comes first (FOUND). `constants`: see `read_cell`."""
     builder, found = names.builder(plan), Found()
-    for batch in batches:
-        for kind, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
-            table = read_cell(data.as_py(), constants)
-            if plan.whole:
-                yield table
-                continue
-            if kind == FOUND:
-                found.add_rows(table)
-                continue
+    for kind, table in join_cells(cells_of(batches), constants, first=(FOUND,)):
+        if plan.whole:
+            yield table
+        elif kind == FOUND:
+            found.add_rows(table)
+        else:
             table = names.resolved(builder, name, table)
             yield found.filled(table) if name == "exchanges" else table
 
