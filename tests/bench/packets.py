@@ -268,8 +268,8 @@ def _template(packet: Packet) -> Bytes:
 
 
 def _patch(out: Bytes, side: int, conn: Any, micros: Any, seq: Any, ack: Any) -> None:
-    """Fill in times (`micros` since the beginning), the client's end, sequence numbers and acknowledgements (None: there is
-    none)."""
+    """Fill in times (`micros` since the beginning), the client's end, sequence numbers and acknowledgements, where
+    there are any."""
     _put(out, 0, START_S + micros // 1_000_000, "<u4")
     _put(out, 4, micros % 1_000_000, "<u4")
     ip = 16 + 14

@@ -57,8 +57,8 @@ SMALL = Path(__file__).parents[2] / "captures" / "base_tiny.pcap"
 def rotated(
     folder: Path, name: str, size: int, files: int, connections: int | None, brokers: int = 1, apart: bool = False
 ) -> tuple[Path, int]:
-    """A set of so many files, or (`apart`) as many captures of their own; its folder and its packets. Where each turn is
-    a connection, captures of their own have whole ones."""
+    """A set of so many files, or (`apart`) as many captures of their own; its folder and its packets. Captures of their
+    own have whole connections, where each turn is one."""
     cycle, usual = CYCLES[name]
     whole = folder / "whole.pcap"
     fresh = not (connections or usual)

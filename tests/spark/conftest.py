@@ -133,14 +133,15 @@ def simulated(
     unit: int = 1 << 20,
     spans: int = 1,
     cuts: random.Random | None = None,
+    bucket_bytes: int = 0,
 ) -> dict[str, pa.Table]:
     """The tables as the stages make them, each partition of which is a list here. `spans`: of each broker's time, with
-    as many rows each, or cut at instants that `cuts` chooses."""
+    as many rows each, or cut at instants that `cuts` chooses. `bucket_bytes`: as of `Plan`."""
     sources = [source_of(capture, transport == "payload") for capture in open_captures(paths)]
     columns = {name: columns_of(name) for name in tables}
     keys = None if keylog is None else keylog.read_bytes()
     settings = Settings(keylog=keys, reading=Reading(reveal=reveal))
-    plan = Plan(sources, columns, settings, list(range(partitions)))
+    plan = Plan(sources, columns, settings, list(range(partitions)), bucket_bytes)
     if giant is not None:
         plan = replace(plan, giant=giant, unit=unit)
     plan = with_looks(plan)
