@@ -96,7 +96,8 @@ class Brokers:
     """Unresolved broker -> the name that `resolve` gave last; None: nobody asks."""
     changes: int = 0
     """How often something new was learned."""
-    _joined: tuple[int, dict[str, str]] | None = None
+    _joined: tuple[int, dict[str, str], dict[str, str]] | None = None
+    """`cluster_of` by what was known after so many changes, and the clusters of captures that have a single one."""
     _named: tuple[int, dict[str, str], dict[str, str]] | None = None
     """`names` and `names_of` by what was known after so many changes: rows are resolved piece by piece."""
     given_clusters: dict[str, str | None] = field(default_factory=dict)
@@ -272,10 +273,18 @@ class Brokers:
 
     def cluster_of(self) -> Mapping[str, str]:
         """Unresolved broker -> its ClusterId, as far as it is known now."""
+        return self._joined_by_now()[0]
+
+    def _joined_by_now(self) -> tuple[dict[str, str], dict[str, str]]:
         changes = self.changes + self.clusters.changes
         if self._joined is None or self._joined[0] != changes:
-            self._joined = changes, self._join()
-        return self._joined[1]
+            clusters = self._join()
+            within: dict[str, set[str]] = {}
+            for address, cluster in clusters.items():
+                within.setdefault(address.partition(SEPARATOR)[0] + SEPARATOR, set()).add(cluster)
+            alone = {capture: next(iter(found)) for capture, found in within.items() if len(found) == 1}
+            self._joined = changes, clusters, alone
+        return self._joined[1:]
 
     def _join(self) -> dict[str, str]:
         if not (self.clusters.ids or self.clusters.expected):
@@ -330,11 +339,8 @@ class Brokers:
         """The cluster that stands for an unresolved broker, a capture (`capture<TAB>`), or for itself."""
         if text is None or SEPARATOR not in text:
             return text
-        clusters = self.cluster_of()
-        if not text.endswith(SEPARATOR):
-            return clusters.get(text)
-        within = {cluster for address, cluster in clusters.items() if address.startswith(text)}
-        return next(iter(within)) if len(within) == 1 else None
+        clusters, alone = self._joined_by_now()
+        return alone.get(text) if text.endswith(SEPARATOR) else clusters.get(text)
 
 
 def _all_unresolved(texts: pa.Array) -> bool:
@@ -343,11 +349,10 @@ def _all_unresolved(texts: pa.Array) -> bool:
 
 
 def _looked_up(texts: pa.Array, values: Mapping[str, str | None], otherwise: pa.Array) -> pa.Array:
-    """What is known of each text, else the text of `otherwise` in its place."""
+    """What is known of each text, else the text of `otherwise` in its place. A piece has few of all values."""
     if not values:
         return otherwise
-    places = pc.index_in(texts, value_set=pa.array(list(values), TEXT))
-    return pc.coalesce(pa.array(list(values.values()), TEXT).take(places), otherwise)
+    return pc.coalesce(pa.array([values.get(text) for text in texts.to_pylist()], TEXT), otherwise)
 
 
 def _pair_names(texts: Sequence[str | None], names: Sequence[Any]) -> Iterator[tuple[str, Any]]:

@@ -31,7 +31,7 @@ from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
-from kdissect.spark.stages.resolving import Names, put_together, resolved_rows
+from kdissect.spark.stages.resolving import Names, put_together, read_notes, resolved_rows
 from kdissect.tables.declaration import columns_of
 from kdissect.tables.declaration.readers import DELIVERIES
 from kdissect.tables.recording import Reading
@@ -187,7 +187,7 @@ def tables_of(
     cuts: random.Random | None = None,
 ) -> dict[str, pa.Table]:
     """The tables of a plan out of what was decoded and the notes for the driver."""
-    outcome = put_together(plan, notes)
+    outcome = put_together(plan, read_notes(notes))
     names = outcome.names
     brokers = names.brokers.names()
     stage = decoding.stage_by_broker(plan.tables)

@@ -23,7 +23,7 @@ from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.cluster_split import known_clusters, split_by_cluster
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
-from kdissect.analysis.deliveries.first_deliveries import FirstRows
+from kdissect.analysis.deliveries.first_deliveries import READ, FirstRows
 from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.findings import (
@@ -48,6 +48,7 @@ from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import NULL_TIME
 from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.typed_values import dumped, loaded
+from kdissect.spark.cells.aligned_rows import narrow_rows
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_cells, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
@@ -450,13 +451,12 @@ def end_of_first(cells: Iterable[tuple[int, int]]) -> int | None:
 
 
 def keep_until(batches: Iterable[pa.RecordBatch], until: int | None) -> Iterator[pa.RecordBatch]:
-    """Those staged rows whose request began until this instant (microseconds, None: all)."""
-    for one in cells_of(batches):
-        table = read_cell(one.data)
+    """What deliveries read of those staged rows whose request began until this instant (microseconds, None: all). One
+    task has all of them."""
+    for name, table in join_cells(cells_of(batches)):
         if until is not None and TIME_KEY in table.column_names:
             table = table.filter(pc.less_equal(table[TIME_KEY], until))
-        if table.num_rows:
-            yield rows([one._replace(data=cell(table))])
+        yield from _pieces(name, narrow_rows(name, table, READ[name], carrying=True))
 
 
 def deliver(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
