@@ -152,12 +152,12 @@ def _note_tables(staged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Decoding:
-    """Decodes one partition to staged rows. `whole`: whether connections are whole here."""
+    """Decodes one partition to staged rows. `whole`: whether connections are whole here. `lot`: see `AlignedRows`."""
 
-    def __init__(self, plan: Plan, whole: bool, origin: int = 0) -> None:
+    def __init__(self, plan: Plan, whole: bool, origin: int = 0, lot: int = 0) -> None:
         self.plan = plan
         self.whole = whole
-        self._origin = origin
+        self._origin, self._lot = origin, lot
         _, self.books = analysed([source.without_files() for source in plan.sources], plan.decoded, plan.settings)
         by_broker = stage_by_broker(plan.decoded)
         self.by_broker = split_tables(by_broker)
@@ -169,7 +169,7 @@ class Decoding:
 
     def staged(self, parts: Iterable[pipeline.Rows]) -> Iterator[pa.RecordBatch]:
         """Rows of the tables that come part by part; empty batches where parts are empty."""
-        stash, lots, aligned = Stash(self._origin), self._lots, AlignedRows(self.plan.tables, self._origin)
+        stash, lots, aligned = Stash(self._origin), self._lots, AlignedRows(self.plan.tables, self._origin, self._lot)
         for part in parts:
             yield from aligned.take(part.tables)
             mine = {message_name(*kind): batch for kind, batch in part.beside.items()}
@@ -249,8 +249,8 @@ class Decoding:
 class Following(Decoding):
     """Decodes one partition and follows its connections."""
 
-    def __init__(self, plan: Plan, origin: int = 0) -> None:
-        super().__init__(plan, whole=True, origin=origin)
+    def __init__(self, plan: Plan, origin: int = 0, lot: int = 0) -> None:
+        super().__init__(plan, whole=True, origin=origin, lot=lot)
         self.inputs = PartitionInputs(plan, self.books)
 
     def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
