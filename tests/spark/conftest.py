@@ -223,7 +223,7 @@ def tables_of(
                 follow_sent(made, plan, names, analysing.sift_sent)
             )
             first = [_batch([row]) for row in staged if row.table in DELIVERIES.tables]
-            found += _listed(analysing.deliver(first, plan, names))
+            found += _listed(analysing.deliver(analysing.keep_until(first, None), plan, names))
             quality = outcome.tables.get("capture_quality")
             out[name] = pa.Table.from_batches(found_in(found, plan, names, quality), schema)
             continue

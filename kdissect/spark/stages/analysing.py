@@ -51,7 +51,7 @@ from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.spark.cells.aligned_rows import narrow_rows
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_cells, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
-from kdissect.spark.stages.decoding import SENT, message_kind
+from kdissect.spark.stages.decoding import GROUPED, SENT, message_kind
 from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
 from kdissect.spark.stages.lots import FEW
 from kdissect.spark.stages.plan import Plan
@@ -456,7 +456,8 @@ def keep_until(batches: Iterable[pa.RecordBatch], until: int | None) -> Iterator
     for name, table in join_cells(cells_of(batches)):
         if until is not None and TIME_KEY in table.column_names:
             table = table.filter(pc.less_equal(table[TIME_KEY], until))
-        yield from _pieces(name, narrow_rows(name, table, READ[name], carrying=True))
+        columns = READ[name].union(GROUPED if name == "connections" else ())
+        yield from _pieces(name, narrow_rows(name, table, columns, carrying=True))
 
 
 def deliver(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

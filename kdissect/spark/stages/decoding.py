@@ -311,13 +311,17 @@ def with_problems(table: pa.Table, problems: dict[str, int]) -> pa.Table:
     return table.set_column(at, field, pc.add(table["problems"].cast(pa.int64()), more).cast(field.type))
 
 
+GROUPED = ("group_id", "capture", "client_ip", "client_id")
+"""The columns of `connections` that `with_groups` reads."""
+
+
 def with_groups(table: pa.Table, groups: dict[tuple[str, str, str], set[str]]) -> pa.Table:
     """`connections` with the groups that other connections of the same client named, where its own named none."""
     if OWN_GROUP not in table.column_names:
         return table
-    own, names = table[OWN_GROUP].to_pylist(), ("group_id", "capture", "client_ip", "client_id")
+    own = table[OWN_GROUP].to_pylist()
     found: list[str | None] = []
-    for mine, group, *client in zip(own, *(table[name].to_pylist() for name in names), strict=True):
+    for mine, group, *client in zip(own, *(table[name].to_pylist() for name in GROUPED), strict=True):
         others: Sequence[str] = () if mine or not client[2] else tuple(groups.get(tuple(client), ()))
         found.append(group if mine else others[0] if len(others) == 1 else None)
     at = table.schema.get_field_index("group_id")
