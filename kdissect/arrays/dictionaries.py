@@ -91,11 +91,21 @@ def unified(table: pa.Table) -> pa.Table:
 
 
 def unified_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with one dictionary for all its chunks."""
+    """The column with one dictionary, as one chunk: whoever puts it together with others goes through the dictionary of
+    each chunk."""
     known = next((chunk.dictionary for chunk in column.chunks if len(chunk.dictionary)), None)
     if known is None:
         return column
-    return pa.chunked_array([_with(chunk, known) for chunk in column.chunks], column.type).unify_dictionaries()
+    chunks = [_with(chunk, known) for chunk in column.chunks]
+    if any(_memory(chunk.dictionary) != _memory(known) for chunk in chunks):
+        chunks = pa.chunked_array(chunks, column.type).unify_dictionaries().chunks
+    indices = pa.chunked_array([chunk.indices for chunk in chunks]).combine_chunks()
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(indices, chunks[0].dictionary)], column.type)
+
+
+def _memory(values: pa.Array) -> tuple[int, int, tuple[int | None, ...]]:
+    """Where values are: they are the same where this is."""
+    return len(values), values.offset, tuple(buffer and buffer.address for buffer in values.buffers())
 
 
 def _with(chunk: pa.DictionaryArray, dictionary: pa.Array) -> pa.DictionaryArray:

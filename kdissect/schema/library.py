@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.schema import index
 from kdissect.schema import opcodes as k
 from kdissect.schema.model import NEVER, REQUEST, RESPONSE, Api, Field
 from kdissect.schema.program import COMPILER, Rows, compile_layout
@@ -104,9 +105,9 @@ def _dtype(name: str) -> type[np.signedinteger[Any]]:
 
 
 @cache
-def brought_library() -> Library | None:
-    """The library that an installed package brings, one for the whole process; None in a checkout."""
-    return _read(BROUGHT)
+def own_library() -> Library:
+    """The library of kdissect's own schema, one for the whole process: an installed package brings it."""
+    return _read(BROUGHT) or load_library(index.digest(), lambda: index.load().apis)
 
 
 def load_library(digest: str, apis: Callable[[], Mapping[int, Api]]) -> Library:

@@ -24,9 +24,10 @@ from kdissect.spark.stages import analysing, committed_offsets, decoding
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
-from kdissect.spark.stages.indexing import index
+from kdissect.spark.stages.indexing import FILE, index
+from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import INDEX, Plan, together
-from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
+from kdissect.spark.stages.resolving import Names, Outcome, put_together, read_notes, resolved_rows
 from kdissect.spark.time_spans import in_spans, span_ends
 from kdissect.spark.workers import origin, runs_on_this_machine, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES
@@ -128,7 +129,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         matching = self.__dict__.pop("_matching", None)
         if matching is not None:
             matching.unpersist()
-        for made in ("_told", "_outcome", "there", "searched"):
+        for made in ("_told", "notes", "_outcome", "there", "searched"):
             self.__dict__.pop(made, None)
         folder = self.__dict__.pop("_folder", None)
         if folder is not None:
@@ -214,7 +215,7 @@ class Dataset(Mapping[str, "DataFrame"]):
     @cached_property
     def _outcome(self) -> Outcome:
         notes = self._told + ([] if self._units is None else notes_of(self._units))
-        outcome = put_together(self._matching.plan, notes)
+        outcome = put_together(self._matching.plan, read_notes(notes))
         if self._strict and outcome.errors:
             raise CaptureUnreadable(outcome.errors[0])
         return outcome
@@ -224,10 +225,10 @@ class Dataset(Mapping[str, "DataFrame"]):
         """The names that rows are resolved with."""
         return self._outcome.names
 
-    @property
-    def notes(self) -> Notes:
-        """The rows that partitions sent to the driver, `_file` and OWNERS among them."""
-        return self._told
+    @cached_property
+    def notes(self) -> list[tuple[str, Any]]:
+        """What partitions told the driver of files and of the owners of connections (`read_notes`)."""
+        return read_notes(note for note in self._told if note[0] in (FILE, OWNERS))
 
     @cached_property
     def _analysed(self) -> DataFrame:

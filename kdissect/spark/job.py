@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 TRANSPORTS = ("ranges", "payload")
 BYTES_PER_PARTITION = 512 << 20
 """Capture bytes behind one partition of the decoding stage: some seconds of work."""
+BUCKET_BYTES = 4 << 20
+"""Bytes of a capture for each partition that its connections are spread over, if the caller does not say how many."""
 
 FEW_BYTES = 64 << 20
 """Captures of so many bytes are read and analysed by one task: spreading them takes longer."""
@@ -159,7 +161,8 @@ class Job:
     def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source], placed: bool) -> Plan:
         count = partitions or _partitions(spark, sum(sum(source.sizes) for source in read))
         settings = replace(self.settings, dated=placed)
-        return Plan(self.sources, self.columns, settings, labels(count), refused=self.refused)
+        each = BUCKET_BYTES if partitions is None else 0
+        return Plan(self.sources, self.columns, settings, labels(count), each, refused=self.refused)
 
 
 def prepare(

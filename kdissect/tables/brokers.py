@@ -20,6 +20,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,10 @@ class Brokers:
     """Unresolved broker -> the name that `resolve` gave last; None: nobody asks."""
     changes: int = 0
     """How often something new was learned."""
-    _joined: tuple[int, dict[str, str]] | None = None
+    _joined: tuple[int, dict[str, str], dict[str, str]] | None = None
+    """`cluster_of` by what was known after so many changes, and the clusters of captures that have a single one."""
+    _named: tuple[int, dict[str, str], dict[str, str]] | None = None
+    """`names` and `names_of` by what was known after so many changes: rows are resolved piece by piece."""
     given_clusters: dict[str, str | None] = field(default_factory=dict)
     """Unresolved broker -> the cluster that `resolve_clusters` gave last, if anybody asks."""
 
@@ -163,7 +167,14 @@ class Brokers:
             nodes = block.nest(ApiKey.API_VERSIONS, 0).ints("node_id")
             pairs = np.stack([codes[bodies], nodes], axis=1)[nodes >= 0]
             for code, node in distinct(pairs).tolist():
-                self.told.setdefault(directory.brokers.texts[code], set()).add(node)
+                self.say(directory.brokers.texts[code], node)
+
+    def say(self, unresolved: str, node: int) -> None:
+        """A client of a broker (`capture<TAB>ip:port`) says which node it is."""
+        nodes = self.told.setdefault(unresolved, set())
+        if node not in nodes:
+            nodes.add(node)
+            self.changes += 1
 
     def serves(self, unresolved: str) -> None:
         """A broker (`capture<TAB>ip:port`) that connections go to."""
@@ -195,6 +206,16 @@ class Brokers:
 
     def names(self) -> Mapping[str, str]:
         """Unresolved broker -> node id as text, or `ip:port`: what is known now."""
+        return self._names_by_now()[0]
+
+    def _names_by_now(self) -> tuple[dict[str, str], dict[str, str]]:
+        changes = self.changes + self.clusters.changes
+        if self._named is None or self._named[0] != changes:
+            names = self._make_names()
+            self._named = changes, names, self._claimed_names(names)
+        return self._named[1:]
+
+    def _make_names(self) -> dict[str, str]:
         clusters = self.cluster_of()
         by_port: dict[tuple[str, int], set[tuple[int, str]]] = {}
         named: set[tuple[str, int]] = set()
@@ -215,13 +236,13 @@ class Brokers:
 
     def names_of(self, brokers: Iterable[str]) -> dict[str, str]:
         """The names of these unresolved brokers, `ip:port` of those without one; resolved ones stay."""
-        known = self._claimed_names()
+        known = self._names_by_now()[1]
         return {text: known.get(text) or text.rpartition(SEPARATOR)[2] for text in brokers}
 
-    def _claimed_names(self) -> dict[str, str]:
+    def _claimed_names(self, names: Mapping[str, str]) -> dict[str, str]:
         """As `names`, and of addresses that never said anything (they refused every connection) those that a claim for
         the very address gives."""
-        names, clusters = dict(self.names()), self.cluster_of()
+        names, clusters = dict(names), self.cluster_of()
         for capture, host, port in self.claims:
             if not is_address(host) or host in self.addresses.get((capture, port), ()):
                 continue
@@ -252,10 +273,18 @@ class Brokers:
 
     def cluster_of(self) -> Mapping[str, str]:
         """Unresolved broker -> its ClusterId, as far as it is known now."""
+        return self._joined_by_now()[0]
+
+    def _joined_by_now(self) -> tuple[dict[str, str], dict[str, str]]:
         changes = self.changes + self.clusters.changes
         if self._joined is None or self._joined[0] != changes:
-            self._joined = changes, self._join()
-        return self._joined[1]
+            clusters = self._join()
+            within: dict[str, set[str]] = {}
+            for address, cluster in clusters.items():
+                within.setdefault(address.partition(SEPARATOR)[0] + SEPARATOR, set()).add(cluster)
+            alone = {capture: next(iter(found)) for capture, found in within.items() if len(found) == 1}
+            self._joined = changes, clusters, alone
+        return self._joined[1:]
 
     def _join(self) -> dict[str, str]:
         if not (self.clusters.ids or self.clusters.expected):
@@ -286,7 +315,7 @@ class Brokers:
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         texts = column.dictionary
-        names = _looked_up(texts, self._claimed_names(), behind_separator(texts))
+        names = _looked_up(texts, self._names_by_now()[1], behind_separator(texts))
         if self.given is not None:
             self.given.update(_pair_names(texts.to_pylist(), names.to_pylist()))
         return _renamed(column, names)
@@ -310,11 +339,8 @@ class Brokers:
         """The cluster that stands for an unresolved broker, a capture (`capture<TAB>`), or for itself."""
         if text is None or SEPARATOR not in text:
             return text
-        clusters = self.cluster_of()
-        if not text.endswith(SEPARATOR):
-            return clusters.get(text)
-        within = {cluster for address, cluster in clusters.items() if address.startswith(text)}
-        return next(iter(within)) if len(within) == 1 else None
+        clusters, alone = self._joined_by_now()
+        return alone.get(text) if text.endswith(SEPARATOR) else clusters.get(text)
 
 
 def _all_unresolved(texts: pa.Array) -> bool:
@@ -323,11 +349,10 @@ def _all_unresolved(texts: pa.Array) -> bool:
 
 
 def _looked_up(texts: pa.Array, values: Mapping[str, str | None], otherwise: pa.Array) -> pa.Array:
-    """What is known of each text, else the text of `otherwise` in its place."""
+    """What is known of each text, else the text of `otherwise` in its place. A piece has few of all values."""
     if not values:
         return otherwise
-    places = pc.index_in(texts, value_set=pa.array(list(values), TEXT))
-    return pc.coalesce(pa.array(list(values.values()), TEXT).take(places), otherwise)
+    return pc.coalesce(pa.array([values.get(text) for text in texts.to_pylist()], TEXT), otherwise)
 
 
 def _pair_names(texts: Sequence[str | None], names: Sequence[Any]) -> Iterator[tuple[str, Any]]:
@@ -355,6 +380,7 @@ def split(place: str) -> tuple[str, int]:
     return ip.strip("[]"), int(port)
 
 
+@lru_cache(1 << 12)
 def is_address(host: str) -> bool:
     """The host is an IP address, not a name."""
     try:

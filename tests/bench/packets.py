@@ -199,7 +199,7 @@ class _Builder:
                 conn,
                 (conn * 3 + n) * self.step_us,
                 np.full(len(conn), 100 + (n == 2)),
-                101 * bool(n),
+                101 if n else None,
             )
             self._to_broker(out, side, conn // self.width)
             rows.append(out)
@@ -233,7 +233,7 @@ class _Builder:
             stride = streams.stride[sent.connection]
             opened = 100 if self.fresh else 101
             seq = opened + turn * stride[sent.side] + streams.offsets[k]
-            ack = 0 if sent.flags == SYN else opened + turn * stride[1 - sent.side] + streams.seen[k]
+            ack = None if sent.flags == SYN else opened + turn * stride[1 - sent.side] + streams.seen[k]
             micros = began + k * together * self.step_us + pauses[k]
             _patch(out, sent.side, copy * self.width + sent.connection, micros, seq, ack)
             self._to_broker(out, sent.side, copy)
@@ -268,14 +268,20 @@ def _template(packet: Packet) -> Bytes:
 
 
 def _patch(out: Bytes, side: int, conn: Any, micros: Any, seq: Any, ack: Any) -> None:
-    """Fill in times (`micros` since the beginning), the client's end, sequence numbers and acknowledgements."""
+    """Fill in times (`micros` since the beginning), the client's end, sequence numbers and acknowledgements, where
+    there are any."""
     _put(out, 0, START_S + micros // 1_000_000, "<u4")
     _put(out, 4, micros % 1_000_000, "<u4")
     ip = 16 + 14
     _put(out, ip + (12 if side == 0 else 16), 0x0A010000 + conn // 40000, ">u4")
     _put(out, ip + 20 + (0 if side == 0 else 2), 20000 + conn % 40000, ">u2")
-    _put(out, ip + 24, seq, ">u4")
-    _put(out, ip + 28, ack, ">u4")
+    _put(out, ip + 24, seq + _isn(conn, side), ">u4")
+    _put(out, ip + 28, 0 if ack is None else ack + _isn(conn, 1 - side), ">u4")
+
+
+def _isn(conn: Any, side: int) -> Any:
+    """Initial sequence numbers of these connections, of each another pair: equal ones are one connection behind NAT."""
+    return conn * 2_654_435_761 + side * 1_000_003
 
 
 def _put(out: Bytes, at: int, values: Any, kind: str) -> None:

@@ -37,7 +37,7 @@ from kdissect.capture import open_captures
 from tests.bench.__main__ import TSHARK_FIELDS, WIRE, size_of
 from tests.bench.applications import application
 from tests.bench.measure import run
-from tests.bench.packets import write
+from tests.bench.packets import SYN, write
 from tests.bench.workloads import bulk, halves, partitions, plain, short
 
 CYCLES = {
@@ -46,6 +46,8 @@ CYCLES = {
 }  # fmt: skip
 """Workload -> what a connection does in turn, and how many connections; 0: each turn is one of its own."""
 COLUMNS = {"exchanges": WIRE.split(",")}
+TCP_FLAGS = 14 + 20 + 13
+"""Where in a packet of these workloads its TCP flags are."""
 WARM, WARM_BYTES = 3, 250 << 20
 """Jobs before anything is measured, and what they read: more than the workers' windows hold, so that every kernel is
 there."""
@@ -55,7 +57,8 @@ SMALL = Path(__file__).parents[2] / "captures" / "base_tiny.pcap"
 def rotated(
     folder: Path, name: str, size: int, files: int, connections: int | None, brokers: int = 1, apart: bool = False
 ) -> tuple[Path, int]:
-    """A set of so many files, or (`apart`) as many captures of their own; its folder and its packets."""
+    """A set of so many files, or (`apart`) as many captures of their own; its folder and its packets. Captures of their
+    own have whole connections, where each turn is one."""
     cycle, usual = CYCLES[name]
     whole = folder / "whole.pcap"
     fresh = not (connections or usual)
@@ -64,7 +67,10 @@ def rotated(
     (capture,) = open_captures(whole)
     edges, wanted = [24], made.size / files
     for block in capture.blocks(capture.window()):
-        starts = block.packets[:, 1] + block.delta - 16
+        packets = block.packets[:, 1]
+        if apart and fresh:
+            packets = packets[block.window.data[packets + TCP_FLAGS] == SYN]
+        starts = packets + block.delta - 16
         while len(edges) < files and (at := int(np.searchsorted(starts, wanted * len(edges)))) < len(starts):
             edges.append(int(starts[at]))
     capture.close()

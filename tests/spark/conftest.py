@@ -31,7 +31,7 @@ from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
-from kdissect.spark.stages.resolving import Names, put_together, resolved_rows
+from kdissect.spark.stages.resolving import Names, put_together, read_notes, resolved_rows
 from kdissect.tables.declaration import columns_of
 from kdissect.tables.declaration.readers import DELIVERIES
 from kdissect.tables.recording import Reading
@@ -134,14 +134,15 @@ def simulated(
     spans: int = 1,
     cuts: random.Random | None = None,
     pieces: str = "",
+    bucket_bytes: int = 0,
 ) -> dict[str, pa.Table]:
     """The tables as the stages make them, each partition of which is a list here. `spans`: of each broker's time, with
-    as many rows each, or cut at instants that `cuts` chooses. `pieces`: see `Plan`."""
+    as many rows each, or cut at instants that `cuts` chooses. `pieces`, `bucket_bytes`: see `Plan`."""
     sources = [source_of(capture, transport == "payload") for capture in open_captures(paths)]
     columns = {name: columns_of(name) for name in tables}
     keys = None if keylog is None else keylog.read_bytes()
     settings = Settings(keylog=keys, reading=Reading(reveal=reveal))
-    plan = Plan(sources, columns, settings, list(range(partitions)))
+    plan = Plan(sources, columns, settings, list(range(partitions)), bucket_bytes)
     if giant is not None:
         plan = replace(plan, giant=giant, unit=unit)
     plan = with_looks(plan)
@@ -187,7 +188,7 @@ def tables_of(
     cuts: random.Random | None = None,
 ) -> dict[str, pa.Table]:
     """The tables of a plan out of what was decoded and the notes for the driver."""
-    outcome = put_together(plan, notes)
+    outcome = put_together(plan, read_notes(notes))
     names = outcome.names
     brokers = names.analysed_brokers()
     stage = decoding.stage_by_broker(plan.tables)
@@ -223,7 +224,7 @@ def tables_of(
                 follow_sent(made, plan, names, analysing.sift_sent)
             )
             first = [_batch([row]) for row in staged if row.table in DELIVERIES.tables]
-            found += _listed(analysing.deliver(first, plan, names))
+            found += _listed(analysing.deliver(analysing.keep_until(first, None), plan, names))
             quality = outcome.tables.get("capture_quality")
             out[name] = pa.Table.from_batches(found_in(found, plan, names, quality), schema)
             continue

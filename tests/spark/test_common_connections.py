@@ -50,6 +50,18 @@ def sets(captures: Path, folder: Path, rotate: Any) -> list[Path]:
     return made
 
 
+@pytest.mark.parametrize("bucket_bytes", [1 << 15, 1 << 30])
+def test_small_captures_in_few_buckets(
+    captures: Path, tmp_path: Path, simulate: Any, equal: Any, bucket_bytes: int
+) -> None:
+    """The rows of a capture go where its connections are, in some of the buckets."""
+    paths = both_ends(captures, tmp_path)
+    names = ["exchanges", "connections", "clock_offsets", "capture_quality", "findings"]
+    expected = kdissect.open(paths).tables(names)
+    assert expected["clock_offsets"].num_rows
+    equal(simulate(paths, 5, names, bucket_bytes=bucket_bytes), expected)
+
+
 def test_two_clusters(captures: Path, tmp_path: Path, simulate: Any, equal: Any) -> None:
     """Connections of two clusters are two, where all that packets' headers say is the same but for addresses."""
     paths = two_clusters(captures, tmp_path)

@@ -14,14 +14,14 @@ from kdissect.spark.cells.table_cells import cells_of
 from kdissect.spark.stages import decoding
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import Plan, source_of
-from kdissect.spark.stages.resolving import Outcome, put_together
+from kdissect.spark.stages.resolving import Outcome, put_together, read_notes
 from kdissect.tables.declaration import columns_of
 
 
 def told(plan: Plan) -> Outcome:
     files = [(n, f) for n, source in enumerate(plan.sources) for f in range(len(source.files))]
     made = cells_of(decoding.decode(index(files, plan), plan))
-    return put_together(plan, [(row.table, row.data) for row in made if row.table.startswith("_")])
+    return put_together(plan, read_notes((row.table, row.data) for row in made))
 
 
 def test_files_that_executors_do_not_have(captures: Path, tmp_path: Path) -> None:

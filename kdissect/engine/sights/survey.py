@@ -42,10 +42,11 @@ def surveyed(captures: Sequence[CaptureSet], settings: Settings) -> Sights | Non
     if len(captures) < 2 or not all(capture.regular for capture in captures):
         return None
     shared = in_common([looked_at(capture, settings) for capture in captures])
-    if not any(map(len, shared)):
+    several = [(capture, flows) for capture, flows in zip(captures, shared, strict=True) if len(flows)]
+    if not several:
         return None
-    parts = [seen_in(*one, settings) for one in zip(captures, shared, strict=True)]
-    return put_together(parts, lambda: [clusters_of(capture, settings) for capture in captures])
+    parts = [seen_in(*one, settings) for one in several]
+    return put_together(parts, lambda: [clusters_of(capture, settings) for capture, _ in several])
 
 
 def seen_in(capture: CaptureSet, shared: Hashes, settings: Settings, view: int | None = None) -> tuple[Seen, Ends]:

@@ -11,6 +11,7 @@ no more: brokers pass over them (librdkafka 0.9 to 1.3 ends ApiVersions version 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -178,7 +179,6 @@ class Completion:
         self.sifts = False
         """Whether exchanges without rows that tell nothing else may be left out."""
         self.logins = Logins(dissector, ledger)
-        self.inference = Inference(decoder)
         self._newest = decoder.library.newest.astype(np.int64)
         self._absent = np.zeros((ABSENT, 3), np.int64)
         self._apart = np.empty((ABSENT, 3), np.int64)
@@ -186,6 +186,11 @@ class Completion:
         """Where pieces lie of the frames that were brought together last, but for those in their place."""
         self._counts = np.zeros(DIGITS, np.int64)
         self._work, self._columns = Lender(), Lender()
+
+    @cached_property
+    def inference(self) -> Inference:
+        """Tries layouts on responses without a request, which few captures have."""
+        return Inference(self.decoder)
 
     def complete(self, harvest: Harvest) -> Iterator[Completed]:
         """The exchanges of a harvest, in one part or several (as frames have to be brought together)."""

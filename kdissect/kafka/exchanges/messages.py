@@ -26,7 +26,7 @@ from kdissect.schema.columns import Shape, Used, place, record_batch, schema_of
 from kdissect.schema.filling import ColumnMemory, fill
 from kdissect.schema.fit import Programs
 from kdissect.schema.layout import Layout, Wanted
-from kdissect.schema.library import Library, brought_library, compile_library, fields_of, load_library
+from kdissect.schema.library import Library, compile_library, fields_of, own_library
 from kdissect.schema.model import Api
 from kdissect.schema.program import Rows, compile_layout
 from kdissect.schema.vm import Bodies, Layouts, Skim, count, sort, tally
@@ -101,7 +101,7 @@ class Decoder:
         self.wanted: dict[Type, Wanted] = dict(wanted or {})
         self._given = apis
         if apis is None:
-            library = brought_library() or load_library(index.digest(), lambda: index.load().apis)
+            library = own_library()
         else:
             library = compile_library(apis)
         self.library: Library = library

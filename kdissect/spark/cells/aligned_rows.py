@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,8 @@ from kdissect.spark.cells.table_cells import PIECE_BYTES, Cell, cell, rows
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import DELIVERIES, TOPIC_TRAFFIC, TRACED, TRANSACTIONS
 from kdissect.tables.order import sort_columns
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 ALIGNED = "aligned "
 """Before the name of a table: rows of it that were staged together with those of others. All rows of an exchange have
@@ -37,9 +40,9 @@ CARRYING = np.array([ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH], np.int64
 
 class AlignedRows:
     """Rows of the tables that those of `tables` which stand in FROM_ALIGNED read, until there are enough of them.
-    `origin`: see STAGED."""
+    `origin`: see STAGED; `lot`: the number before that of the first lot."""
 
-    def __init__(self, tables: Collection[str], origin: int = 0) -> None:
+    def __init__(self, tables: Collection[str], origin: int = 0, lot: int = 0) -> None:
         self._read: dict[str, set[str]] = {}
         self._carrying = "transactions" not in tables
         for made in FROM_ALIGNED.keys() & set(tables):
@@ -48,12 +51,16 @@ class AlignedRows:
                     self._read.setdefault(name, set()).update(columns, sort_columns(name))
         self._origin = origin
         self._kept: dict[str, list[pa.RecordBatch]] = {}
-        self._size = self._lot = 0
+        self._size, self._lot = 0, lot
 
     def take(self, tables: Mapping[str, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take a part of a run: rows of exchanges, or what belongs to those of the part before. Staged rows when there
         are enough."""
-        given = {name: self._narrowed(name, batch) for name, batch in tables.items() if name in self._read}
+        given = {
+            name: narrow_rows(name, batch, self._read[name], self._carrying)
+            for name, batch in tables.items()
+            if name in self._read
+        }
         given = {name: batch for name, batch in given.items() if batch.num_rows}
         if "exchanges" in given and self._size >= PIECE_BYTES:
             yield from self.rest()
@@ -71,12 +78,14 @@ class AlignedRows:
                 data = cell(pa.Table.from_batches(alike))
                 yield rows([Cell(ALIGNED + name, "", data, 0, self._lot, self._origin)])
 
-    def _narrowed(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns that are read of some rows, with helper columns; of exchanges those in CARRYING where no table
-        reads others."""
-        names = batch.schema.names
-        read = [one for one in names if one in self._read[name] or one not in SCHEMAS[name].names]
-        part = batch if len(read) == len(names) else batch.select(read)
-        if name != "exchanges" or not self._carrying:
-            return part
-        return part.filter(pa.array(np.isin(ints(pa.Table.from_batches([part]), "api_key"), CARRYING)))
+
+def narrow_rows(name: str, rows: Rows, columns: Collection[str], carrying: bool) -> Rows:
+    """The columns that are read of some rows of a table, with helper columns; of exchanges those in CARRYING alone
+    where `carrying`."""
+    names = rows.schema.names
+    read = [one for one in names if one in columns or one not in SCHEMAS[name].names]
+    part = rows if len(read) == len(names) else rows.select(read)
+    if name != "exchanges" or not carrying:
+        return part
+    keys = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
+    return part.filter(pa.array(np.isin(ints(keys, "api_key"), CARRYING)))

@@ -50,6 +50,9 @@ FLOW_LOOKS = "_looks"
 """Staged rows with what tells flows to captures that come later."""
 OF_UNITS = "_of_units"
 """What the messages in units told."""
+LOTS, LAST_LOT = 1 << 11, (1 << 30) - 1
+"""Numbers of lots for each capture of a partition: who reads lots holds one at a time. Of more captures than half a
+million some share theirs."""
 SPOOL = 64 << 20
 """Bytes of packed index rows held in memory until the end; what is more waits in a temporary file."""
 
@@ -95,7 +98,7 @@ class Carrying(Following):
 
     def __init__(self, plan: Plan, number: int, origin: int = 0) -> None:
         source = plan.sources[number]
-        super().__init__(replace(plan, sources=[source]), origin)
+        super().__init__(replace(plan, sources=[source]), origin, number * LOTS & LAST_LOT)
         self.inputs.ended = self._ended
         self._whole = not source.ranged
         self._live: Words = np.zeros((0, FLOW_COLUMNS), np.int64)

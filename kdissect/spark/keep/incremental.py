@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
+from kdissect.arrays.typed_values import UnreadableValue, loaded
 from kdissect.problems import CaptureUnreadable
 from kdissect.spark.cells.table_cells import STAGED
 from kdissect.spark.common_connections import Matching, with_looks
-from kdissect.spark.dataset import Dataset, Notes
+from kdissect.spark.dataset import Dataset
 from kdissect.spark.keep import handover
 from kdissect.spark.keep.handover import FLOW_LOOKS, KEPT, OF_UNITS, OPEN, PACKED, SETTLED, WHOLE
 from kdissect.spark.keep.inventory import Kept, Manifest, Part, Work, describe_works
@@ -229,12 +229,12 @@ class KeptDataset(Dataset):
         yield from sorted(found.items())
 
     def _put_together(self) -> Outcome:
-        notes: list[tuple[str, bytes]] = []
+        notes: list[tuple[str, Any]] = []
         learned: list[tuple[str, int, bool, Learned]] = []
         facts: list[dict[int, FileFacts]] = [{} for _ in self.plan.sources]
         self._open: dict[str, dict[int, list[bytes]]] = {}
         self._cannot_go_on: set[int] = set()
-        self._owners: list[tuple[str, bytes]] = []
+        self._owners: list[tuple[str, Any]] = []
         for latest in (False, True):
             for generation, numbers in self._by_generation(latest):
                 wanted = (FILE, OWNERS, LEARNED, OF_UNITS, WHOLE) if latest else (FILE, OWNERS, SETTLED, OF_UNITS, OPEN)
@@ -248,7 +248,7 @@ class KeptDataset(Dataset):
                     elif name == OPEN:
                         self._open.setdefault(generation, {}).setdefault(number, []).append(value)
                     elif name == OWNERS:
-                        self._owners.append((name, dumped(value, Owned)))
+                        self._owners.append((name, value))
                     elif name == WHOLE:
                         self._cannot_go_on.add(here)
                     else:
@@ -257,9 +257,9 @@ class KeptDataset(Dataset):
             if one.problems and not latest:
                 still = set(connection_ids(self._ids(generation, number)).to_pylist())
                 one.problems = {name: count for name, count in one.problems.items() if name not in still}
-            notes.append((LEARNED, dumped(one, Learned)))
+            notes.append((LEARNED, one))
         self._facts = [[some[file] for file in sorted(some)] for some in facts]
-        notes += [(FILE, dumped(one, FileFacts)) for some in self._facts for one in some]
+        notes += [(FILE, one) for some in self._facts for one in some]
         return put_together(self.plan, notes)
 
     def _ids(self, generation: str, number: int) -> npt.NDArray[np.uint64]:
@@ -290,11 +290,11 @@ class KeptDataset(Dataset):
     def there(self) -> None:
         """Unknown: rows are of several jobs."""
 
-    @property
-    def notes(self) -> Notes:
+    @cached_property
+    def notes(self) -> list[tuple[str, Any]]:
         """See Dataset."""
         self._manifest  # noqa: B018
-        return self._owners + [(FILE, dumped(one, FileFacts)) for some in self._facts for one in some]
+        return self._owners + [(FILE, one) for some in self._facts for one in some]
 
     @cached_property
     def _outcome(self) -> Outcome:

@@ -53,10 +53,11 @@ def deal(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names)
         for one in cells:
             of, table = one.table.removeprefix(ALIGNED), read_cell(one.data)
             if of in BY_TOPIC[name]:
-                parts.setdefault(of, []).append(names.resolved(builder, of, table))
+                parts.setdefault(of, []).append(table)
         if dealt.size >= dealt_rows.KEPT_ROWS:
             yield from dealt.drain()
-        dealt.add_rows({of: join_tables(pieces) for of, pieces in parts.items()}, "{}:{}".format(*key))
+        tables = {of: names.resolved(builder, of, join_tables(pieces)) for of, pieces in parts.items()}
+        dealt.add_rows(tables, "{}:{}".format(*key))
     yield from dealt.drain()
 
 

@@ -24,7 +24,7 @@ from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.cluster_split import known_clusters, rows_of_cluster, split_by_cluster
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
-from kdissect.analysis.deliveries.first_deliveries import FirstRows
+from kdissect.analysis.deliveries.first_deliveries import READ, FirstRows
 from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.findings import (
@@ -51,10 +51,11 @@ from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.engine.analysed_run import resolve_coded
+from kdissect.spark.cells.aligned_rows import narrow_rows
 from kdissect.spark.cells.coded_cells import unpack_rows
-from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, note, read_cell, rows
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_cells, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
-from kdissect.spark.stages.decoding import SENT, coded_tables, message_kind
+from kdissect.spark.stages.decoding import GROUPED, SENT, coded_tables, message_kind
 from kdissect.spark.stages.found_holds import TELLING, Telling
 from kdissect.spark.stages.lots import FEW
 from kdissect.spark.stages.plan import Plan
@@ -383,8 +384,8 @@ def evidence(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Na
 def sift(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows of `offset_commits` and of the tables in DECODED to staged rows of their evidence."""
     builder = names.builder(plan)
-    for one in cells_of(batches):
-        yield from evidence_of(one.table, names.resolved(builder, one.table, read_cell(one.data)), plan)
+    for name, table in join_cells(cells_of(batches)):
+        yield from evidence_of(name, names.resolved(builder, name, table), plan)
 
 
 def sift_sent(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
@@ -496,13 +497,13 @@ def end_of_first(cells: Iterable[tuple[int, int]]) -> int | None:
 
 
 def keep_until(batches: Iterable[pa.RecordBatch], until: int | None) -> Iterator[pa.RecordBatch]:
-    """Those staged rows whose request began until this instant (microseconds, None: all)."""
-    for one in cells_of(batches):
-        table = read_cell(one.data)
+    """What deliveries read of those staged rows whose request began until this instant (microseconds, None: all). One
+    task has all of them."""
+    for name, table in join_cells(cells_of(batches)):
         if until is not None and TIME_KEY in table.column_names:
             table = table.filter(pc.less_equal(table[TIME_KEY], until))
-        if table.num_rows:
-            yield rows([one._replace(data=cell(table))])
+        columns = READ[name].union(GROUPED if name == "connections" else ())
+        yield from _pieces(name, narrow_rows(name, table, columns, carrying=True))
 
 
 def deliver(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -155,12 +155,12 @@ def _note_tables(staged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Decoding:
-    """Decodes one partition to staged rows. `whole`: whether connections are whole here."""
+    """Decodes one partition to staged rows. `whole`: whether connections are whole here. `lot`: see `AlignedRows`."""
 
-    def __init__(self, plan: Plan, whole: bool, origin: int = 0) -> None:
+    def __init__(self, plan: Plan, whole: bool, origin: int = 0, lot: int = 0) -> None:
         self.plan = plan
         self.whole = whole
-        self._origin = origin
+        self._origin, self._lot = origin, lot
         _, self.books = analysed([source.without_files() for source in plan.sources], plan.decoded, plan.settings)
         by_broker = stage_by_broker(plan.decoded)
         self._coded = coded_tables(plan.tables)
@@ -183,7 +183,7 @@ class Decoding:
                 pieces.wait()
 
     def _staged(self, parts: Iterable[pipeline.Rows], stash: Stash) -> Iterator[pa.RecordBatch]:
-        lots, aligned = self._lots, AlignedRows(self.plan.tables, self._origin)
+        lots, aligned = self._lots, AlignedRows(self.plan.tables, self._origin, self._lot)
         for part in parts:
             yield from aligned.take(part.tables)
             mine = {message_name(*kind): batch for kind, batch in part.beside.items()}
@@ -266,8 +266,8 @@ class Decoding:
 class Following(Decoding):
     """Decodes one partition and follows its connections."""
 
-    def __init__(self, plan: Plan, origin: int = 0) -> None:
-        super().__init__(plan, whole=True, origin=origin)
+    def __init__(self, plan: Plan, origin: int = 0, lot: int = 0) -> None:
+        super().__init__(plan, whole=True, origin=origin, lot=lot)
         self.inputs = PartitionInputs(plan, self.books)
 
     def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -339,13 +339,17 @@ def with_problems(table: pa.Table, problems: dict[str, int]) -> pa.Table:
     return table.set_column(at, field, pc.add(table["problems"].cast(pa.int64()), more).cast(field.type))
 
 
+GROUPED = ("group_id", "capture", "client_ip", "client_id")
+"""The columns of `connections` that `with_groups` reads."""
+
+
 def with_groups(table: pa.Table, groups: dict[tuple[str, str, str], set[str]]) -> pa.Table:
     """`connections` with the groups that other connections of the same client named, where its own named none."""
     if OWN_GROUP not in table.column_names:
         return table
-    own, names = table[OWN_GROUP].to_pylist(), ("group_id", "capture", "client_ip", "client_id")
+    own = table[OWN_GROUP].to_pylist()
     found: list[str | None] = []
-    for mine, group, *client in zip(own, *(table[name].to_pylist() for name in names), strict=True):
+    for mine, group, *client in zip(own, *(table[name].to_pylist() for name in GROUPED), strict=True):
         others: Sequence[str] = () if mine or not client[2] else tuple(groups.get(tuple(client), ()))
         found.append(group if mine else others[0] if len(others) == 1 else None)
     at = table.schema.get_field_index("group_id")

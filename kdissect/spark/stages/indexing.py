@@ -124,7 +124,8 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
         absent,
     )  # fmt: skip
     capture.close()
-    bucket = plan.labels[(number + file) % len(plan.labels)]
+    buckets = plan.buckets_of(number)
+    bucket = int(buckets[(number + file) % len(buckets)])
     yield _batch([(bucket, number, file, 0, RowKind.FACTS, dumped(facts, FileFacts), None)])
 
 
@@ -157,10 +158,11 @@ class Chunks:
         self.plan, self.number, self.file, self.source = plan, number, file, source
         self._rows: list[Words] = []
         self._payloads: list[npt.NDArray[np.uint8]] = []
+        self._labels = plan.buckets_of(number).tolist()
         self._buckets: npt.NDArray[np.unsignedinteger[Any]] = np.zeros(0, np.uint8)
         """Bucket of each flow met so far: of a type that sorts in linear time."""
         self._count = self._bytes = 0
-        self._most = min(max(ROWS, ROWS_A_BUCKET * len(plan.labels)), MOST_ROWS)
+        self._most = min(max(ROWS, ROWS_A_BUCKET * len(self._labels)), MOST_ROWS)
         self.skip = plan.skips.get((number, file), 0)
         self._chunk = self.skip
         """Number of the next chunk: behind all of those, at most one for each packet, that an earlier job has made."""
@@ -190,11 +192,11 @@ class Chunks:
         yield from self.cut(flows)
 
     def secrets(self, keys: list[bytes]) -> pa.RecordBatch:
-        """TLS keys that stand in the file, for every bucket; before the packets that follow them."""
+        """TLS keys that stand in the file, for each of its buckets; before the packets that follow them."""
         data = dumped(keys, list[bytes])
         self._chunk += 1
         return _batch(
-            [(label, self.number, self.file, self._chunk - 1, RowKind.KEYS, data, None) for label in self.plan.labels]
+            [(label, self.number, self.file, self._chunk - 1, RowKind.KEYS, data, None) for label in self._labels]
         )
 
     @property
@@ -215,8 +217,8 @@ class Chunks:
         used = used[np.argsort(bucket_of[used], kind="stable")]
         bucket = bucket_of[number]
         order = np.argsort(bucket, kind="stable")
-        counts = np.bincount(bucket, minlength=len(self.plan.labels))
-        flow_counts = np.bincount(bucket_of[used], minlength=len(self.plan.labels))
+        counts = np.bincount(bucket, minlength=len(self._labels))
+        flow_counts = np.bincount(bucket_of[used], minlength=len(self._labels))
         first_flows = np.cumsum(flow_counts) - flow_counts
         local = np.zeros(len(flows), np.int64)
         local[used] = np.arange(len(used)) - first_flows[bucket_of[used]]
@@ -239,7 +241,7 @@ class Chunks:
                 scatter(payload, places[carried], length, out, np.cumsum(length) - length)
                 data = out.tobytes()
             packed = pack(columns[:, begin:end], flows[kept])
-            made.append((self.plan.labels[i], self.number, self.file, self._chunk, RowKind.PACKETS, packed, data))
+            made.append((self._labels[i], self.number, self.file, self._chunk, RowKind.PACKETS, packed, data))
         self._chunk += 1
         yield _batch(made)
 
@@ -247,7 +249,7 @@ class Chunks:
         """Numbers of the buckets that flows belong to."""
         fresh = flows[len(self._buckets) :]
         if len(fresh):
-            count, nothing = len(self.plan.labels), np.zeros(len(fresh), np.int64)
+            count, nothing = len(self._labels), np.zeros(len(fresh), np.int64)
             mixed = connection_id(self.source.name, fresh, nothing, nothing) % np.uint64(count)
             self._buckets = np.concatenate([self._buckets, mixed.astype(np.min_scalar_type(count))])
         return self._buckets

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from hashlib import blake2b
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sights.both_ends import Clock
@@ -123,6 +126,8 @@ class Plan:
     settings: Settings
     labels: Sequence[int]
     """One value of `bucket` for each partition: Spark sends the i-th to a partition of its own."""
+    bucket_bytes: int = 0
+    """Bytes of a capture for each bucket that its connections go to; 0: to all buckets."""
     giant: int = 512 << 20
     """Bytes of frames after which a connection's bulk is decoded by tasks of its own: some seconds of work."""
     unit: int = 32 << 20
@@ -145,6 +150,16 @@ class Plan:
     """How the clocks of captures stand that have connections in common."""
     pieces: str = ""
     """A folder for the rows that tasks stage, on a disk that all of them share; else they travel."""
+
+    def buckets_of(self, number: int) -> npt.NDArray[np.int64]:
+        """Those of `labels` that connections of a capture go to: a capture is begun once in each, which takes as long
+        as some MB."""
+        labels, source = np.array(self.labels, np.int64), self.sources[number]
+        count = -(-sum(source.stored) // self.bucket_bytes) if self.bucket_bytes else 0
+        if not 0 < count < len(labels):
+            return labels
+        first = int.from_bytes(blake2b(source.name.encode(), digest_size=8).digest(), "big")
+        return np.roll(labels, -(first % len(labels)))[:count]
 
     @property
     def placed(self) -> bool:

@@ -15,12 +15,12 @@ from kdissect.kafka.completed import Quality
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.scanner import Scanner
 from kdissect.problems import CaptureNotFound, Kind
-from kdissect.spark.cells.table_cells import read_cell
-from kdissect.spark.stages.decoding import THERE, UNITS, Learned, with_groups, with_problems
+from kdissect.spark.cells.table_cells import cells_of, join_cells
+from kdissect.spark.stages.decoding import LEARNED, Learned, with_groups, with_problems
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.stages.matching.matching_steps import sights_of
-from kdissect.spark.stages.owners import OWNERS
+from kdissect.spark.stages.owners import OWNERS, Owned
 from kdissect.spark.stages.plan import Plan
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.builder import TableBuilder
@@ -86,18 +86,26 @@ class Outcome:
     """Unresolved broker -> rows that the analysis has of it."""
 
 
-def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
-    """`notes`: the staged rows for the driver, as (table, data). Raises CaptureNotFound where executors had no file."""
+READ: Mapping[str, Any] = {FILE: FileFacts, OWNERS: Owned, LEARNED: Learned}
+"""Staged rows for the driver that many parts of it read, and of which type each is."""
+
+
+def read_notes(notes: Iterable[tuple[str, bytes]]) -> list[tuple[str, Any]]:
+    """The values in staged rows for the driver, as (table, value), of those in READ."""
+    return [(name, loaded(data, READ[name])) for name, data in notes if name in READ]
+
+
+def put_together(plan: Plan, notes: Iterable[tuple[str, Any]]) -> Outcome:
+    """`notes`: as `read_notes` gives them; what was learned is put together in the first value that tells it. Raises
+    CaptureNotFound where executors had no file."""
     learned: Learned | None = None
     facts: list[FileFacts] = []
-    for name, data in notes:
-        if name in (UNITS, OWNERS, THERE):
-            continue
+    for name, more in notes:
         if name == FILE:
-            facts.append(loaded(data, FileFacts))
+            facts.append(more)
+        elif name != LEARNED:
             continue
-        more: Learned = loaded(data, Learned)
-        if learned is None:
+        elif learned is None:
             learned = more
         else:
             learned.merge(more)
@@ -161,15 +169,12 @@ def resolved_rows(
     """Staged rows of one table with everything that only the whole job knows; helper columns stand among theirs. Of
     `exchanges` what was found out about them comes first (FOUND). `constants`: see `read_cell`."""
     builder, found = names.builder(plan), Found()
-    for batch in batches:
-        for kind, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
-            table = read_cell(data.as_py(), constants)
-            if plan.whole:
-                yield table
-                continue
-            if kind == FOUND:
-                found.add_rows(table)
-                continue
+    for kind, table in join_cells(cells_of(batches), constants, first=(FOUND,)):
+        if plan.whole:
+            yield table
+        elif kind == FOUND:
+            found.add_rows(table)
+        else:
             table = names.resolved(builder, name, table)
             yield found.filled(table) if name == "exchanges" else table
 

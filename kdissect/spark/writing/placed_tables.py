@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kdissect.arrays.typed_values import loaded
 from kdissect.spark.dataset import Dataset
 from kdissect.spark.placing import Places, has_times, names_exchanges, schema_of
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.indexing import FILE, FileFacts
-from kdissect.spark.stages.owners import OWNERS, Owned
+from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
 from kdissect.spark.writing.hive_folders import SPARKS, WRITTEN
@@ -41,6 +40,9 @@ class PlacedTables(Mapping[str, "DataFrame"]):
 
     def __len__(self) -> int:
         return len(self._made)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made
 
     def __getitem__(self, name: str) -> DataFrame:
         made, plan, places = self._made, self._made.plan, self._places
@@ -122,8 +124,8 @@ class PlacedTables(Mapping[str, "DataFrame"]):
     def _places(self) -> Places:
         if self._known is None:
             made = self._made
-            owned = [loaded(data, Owned) for name, data in made.notes if name == OWNERS]
-            files: list[FileFacts] = [loaded(data, FileFacts) for name, data in made.notes if name == FILE]
+            owned = [one for name, one in made.notes if name == OWNERS]
+            files: list[FileFacts] = [one for name, one in made.notes if name == FILE]
             sources = [source.name for source in made.plan.sources]
             begins = {
                 (sources[one.capture], one.report.name): one.report.first // 1000 for one in files if one.report.timed

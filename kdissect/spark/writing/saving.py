@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kdissect.analysis.findings.phrases import many
-from kdissect.arrays.typed_values import loaded
 from kdissect.capture.condition import CaptureProblem
 from kdissect.problems import UsageError
 from kdissect.spark.dataset import Dataset
@@ -204,9 +203,8 @@ def _rows(session: SparkSession, form: str, frame: DataFrame, place: str) -> int
 def _decode_and_log(dataset: Dataset) -> str:
     """Decode; log what was read of each capture set, and what was not and why; what was read in all."""
     facts: dict[int, list[FileFacts]] = {number: [] for number in range(len(dataset.plan.sources))}
-    for name, data in dataset.notes:
+    for name, one in dataset.notes:
         if name == FILE:
-            one: FileFacts = loaded(data, FileFacts)
             facts[one.capture].append(one)
     for number, source in enumerate(dataset.plan.sources):
         told = [many(len(source.files), "file"), many(sum(one.report.packets for one in facts[number]), "packet")]

@@ -21,7 +21,7 @@ import pyarrow as pa
 from kdissect.arrays.dictionaries import join_tables
 from kdissect.engine.saving.writing import Writing
 from kdissect.output import OutputError
-from kdissect.spark.cells.table_cells import read_cell
+from kdissect.spark.cells.table_cells import cells_of, join_cells
 from kdissect.spark.placing import Places
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.plan import Plan
@@ -54,6 +54,8 @@ class TableFiles:
         self._folders: dict[str, set[Folder]] = {}
         self._open: dict[tuple[str, Folder], ParquetFile] = {}
         self._waiting: dict[str, list[pa.Table]] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}
+        """Rows and bytes of those that wait."""
         self._done: list[tuple[str, Path, int, Folder]] = []
 
     def __enter__(self) -> TableFiles:
@@ -90,9 +92,10 @@ class TableFiles:
         """Rows of a table, whose texts may have dictionaries."""
         if not table.num_rows:
             return
-        waiting = self._waiting.setdefault(name, [])
-        waiting.append(table)
-        if sum(one.num_rows for one in waiting) >= GROUP_ROWS or sum(one.nbytes for one in waiting) >= GROUP_BYTES:
+        self._waiting.setdefault(name, []).append(table)
+        rows, size = self._sizes.get(name, (0, 0))
+        rows, size = self._sizes[name] = rows + table.num_rows, size + table.nbytes
+        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
             self._flush(name)
 
     def told(self) -> pa.RecordBatch:
@@ -109,6 +112,7 @@ class TableFiles:
         self._close((name, ()))
 
     def _flush(self, name: str) -> None:
+        del self._sizes[name]
         self._writing.do(partial(self._write, name, self._waiting.pop(name)))
 
     def _write(self, name: str, waiting: list[pa.Table]) -> None:
@@ -170,16 +174,14 @@ def write_staged(
     """Staged rows of tables to files of them; of `exchanges` what was found out about them comes first (FOUND)."""
     builder, found = names.builder(plan), Found()
     with TableFiles(Path(folder), schemas, by) as files:
-        for batch in batches:
-            for name, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
-                table = read_cell(data.as_py())
-                if name == FOUND:
-                    found.add_rows(table)
-                    continue
-                table = names.resolved(builder, name, table)
-                if name == "exchanges" and not plan.whole:
-                    table = found.filled(table)
-                files.add(name, places.placed(name, table, plan.tables[name], coded=True))
+        for name, table in join_cells(cells_of(batches), first=(FOUND,)):
+            if name == FOUND:
+                found.add_rows(table)
+                continue
+            table = names.resolved(builder, name, table)
+            if name == "exchanges" and not plan.whole:
+                table = found.filled(table)
+            files.add(name, places.placed(name, table, plan.tables[name], coded=True))
     yield files.told()
 
 

@@ -42,7 +42,7 @@ def _rebuild(like: T, parts: Sequence[Any]) -> T:
     return type(like)(*parts)
 
 
-def targets_of(hashes: npt.NDArray[np.uint64], labels: Sequence[int]) -> Int64s:
+def targets_of(hashes: npt.NDArray[np.uint64], labels: Sequence[int] | Int64s) -> Int64s:
     """The label of the task that has each hash."""
     return np.array(labels, np.int64)[(hashes % np.uint64(len(labels))).astype(np.int64)]
 

@@ -175,8 +175,7 @@ def share(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBa
     sizes = np.diff(np.append(begins, len(mark)))
     several = at[begins] != at[begins + sizes - 1]
     rows = order[np.repeat(several, sizes)]
-    for number in np.unique(capture[rows]).tolist():
-        mine = rows[capture[rows] == number]
+    for number, mine in split_rows(rows, capture[rows]).items():
         flows, first = np.unique(look.flow[mine], return_index=True)
         yield from _shared(flows, look.connection[mine][first], plan, number)
 
@@ -230,7 +229,7 @@ def share_views(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.Re
 
 def _shared(flows: Ids, connections: Ids, plan: Plan, capture: int) -> Iterator[pa.RecordBatch]:
     """SHARED of a capture's flows."""
-    targets = targets_of(connections, plan.labels)
+    targets = targets_of(connections, plan.buckets_of(capture))
     for target in np.unique(targets).tolist():
         yield index_row(target, RowKind.SHARED, flows[targets == target].tobytes(), capture)
 
