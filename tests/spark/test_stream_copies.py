@@ -182,6 +182,14 @@ def test_the_end_nearest_the_broker_tells_sessions_and_findings(tmp_path: Path) 
     assert len(subjects) == len(set(subjects))
 
 
+def test_packets_without_times_are_as_old_as_the_epoch() -> None:
+    path = CAPTURES / "field_simple_packets.pcapng"
+    made = Work({"exchanges": columns("exchanges")}, Settings(dated=True)).do("a", [(path.name, str(path))], None)
+    (told,) = [one[1] for one in made if isinstance(one, tuple) and one[0] == RANGES_CELL]
+    known = learn_ranges(NOTHING, told)
+    assert {(row["until"], row["known"]) for row in known.ranges.to_pylist()} == {(0, ALL)}
+
+
 def a_range(capture: str, until: float, connection: int = 1) -> dict[str, Any]:
     return {
         "capture": capture, "broker": "1", "flow": 7, "connection": connection, "n": 0, "count": 10,

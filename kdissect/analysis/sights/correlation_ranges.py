@@ -45,8 +45,8 @@ RANGES = pa.schema(
 """A range: the hash of its flow (the same in every capture) and the id of its connection (which is not); ordinal and
 correlation id of its first request, and how many requests it has; the sequence number behind the first one and how many
 bytes later the last one ended; how much of these exchanges is known; ns that the answers took in all; and the time of
-the last byte (ns). A response whose request was not captured is a range, too: its ordinal is -1 - n, as in
-`kdissect.analysis.exchange_keys`, and its sequence number means nothing."""
+the last byte (ns, 0 without one). A response whose request was not captured is a range, too: its ordinal is -1 - n, as
+in `kdissect.analysis.exchange_keys`, and its sequence number means nothing."""
 RESPONSE_ONLY, REQUEST_ONLY, ALL = range(3)
 """What may be known of the exchanges of a range: ALL where no answer is to come."""
 COPIES = pa.schema(

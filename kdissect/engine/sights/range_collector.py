@@ -19,6 +19,9 @@ from kdissect.tables.builder import TableBuilder
 Int64s = npt.NDArray[np.int64]
 
 
+WITHOUT_ANSWER = (Status.NO_RESPONSE, Status.UNANSWERED, Status.PENDING)
+
+
 class RangeCollector:
     """Ranges of one capture."""
 
@@ -35,14 +38,16 @@ class RangeCollector:
         rows, n = rows[order], ordinal[order]
         connection, correlation, end = (rows[name] for name in ("connection", "correlation", "end"))
         asked, answered = timed(rows["request"]["last"]), timed(rows["response"]["first"])
-        answers = (answered != NULL_TIME) | (rows["status"] == Status.ONE_WAY)
-        known = np.where(rows["orphan"] == 1, RESPONSE_ONLY, np.where(answers, ALL, REQUEST_ONLY))
+        missing = np.isin(rows["status"], WITHOUT_ANSWER)
+        missing |= (rows["status"] == Status.PARTIAL) & (answered == NULL_TIME)
+        known = np.where(missing, REQUEST_ONLY, ALL)
+        known[rows["orphan"] == 1] = RESPONSE_ONLY
         took = np.where((answered != NULL_TIME) & (asked != NULL_TIME), np.maximum(answered - asked, 0), 0)
         follows = (np.diff(connection) == 0) & (np.diff(n) == 1) & (np.diff(correlation) == 1)
         first = np.flatnonzero(np.append(True, ~follows | (known[1:] != known[:-1])))
         count = np.diff(np.append(first, len(rows)))
         last = first + count - 1
-        until = np.maximum(asked, timed(rows["response"]["last"]))
+        until = np.maximum(np.maximum(asked, timed(rows["response"]["last"])), 0)  # 0: packets without times
         self._parts.append(
             np.stack(
                 [

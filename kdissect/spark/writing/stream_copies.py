@@ -85,8 +85,6 @@ class Known:
 
 
 NOTHING = Known(RANGES.empty_table(), COPIES.empty_table(), CONNECTIONS.empty_table(), {})
-
-
 NO_COPIES = Copied(COPIES.empty_table(), SHARED.empty_table())
 FIRST = 1 << 20
 """What an exchange that was counted before weighs against one of the same batch."""
