@@ -12,9 +12,10 @@ import pytest
 import zstandard
 
 import kdissect
-from kdissect.analysis.sights.correlation_ranges import ALL, RANGES
+from kdissect.analysis.sights.correlation_ranges import ALL, RANGES, join_ranges
 from kdissect.engine.resumption import columns
 from kdissect.engine.settings import Settings
+from kdissect.engine.sights import range_collector
 from kdissect.problems import UsageError
 from kdissect.spark.source.placed_rows import SESSIONS
 from kdissect.spark.source.streaming import RANGES_CELL, SESSIONS_CELL, Work
@@ -28,6 +29,8 @@ WIRES = ("stories/lossy_1", "stories/net_delay", "lab/reset_librdkafka")
 TABLES = (
     "connections","exchanges", "fetches", "fetch_partitions", "produces", "record_batches", "fetch_sessions",
           "session_partitions", "list_offsets", "findings")  # fmt: skip
+ENDED = ("pending", "unanswered", "no_response")
+"""States of exchanges that may wait for the end of the capture."""
 SAME = ("api_key", "correlation_id", "client_id", "request_bytes", "response_bytes", "status")
 """What both ends see alike."""
 Files = dict[str, list[Path]]
@@ -180,6 +183,19 @@ def test_the_end_nearest_the_broker_tells_sessions_and_findings(tmp_path: Path) 
     subjects = [(row["id"], row["broker"], row["client_id"]) for row in found["findings"] if row["cause"] == "network"]
     assert subjects
     assert len(subjects) == len(set(subjects))
+
+
+@pytest.mark.parametrize("most", [10, 1 << 17])
+def test_ranges_are_joined_while_a_capture_is_read(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_collector, "MOST_PARTS", most)
+    path = CAPTURES / "k4_java_classic.pcap"
+    made = Work({"exchanges": columns("exchanges")}, Settings(dated=True)).do("a", [(path.name, str(path))], None)
+    (told,) = [one[1] for one in made if isinstance(one, tuple) and one[0] == RANGES_CELL]
+    local = kdissect.open(path).tables({"exchanges": ["status", "connection_id"]})["exchanges"]
+    finished = [status not in ENDED for status in local["status"].to_pylist()]
+    assert sum(finished) <= sum(told["count"].to_pylist()) <= local.num_rows
+    assert told.num_rows < local.num_rows / 2
+    assert join_ranges(told).num_rows == told.num_rows
 
 
 def test_packets_without_times_are_as_old_as_the_epoch() -> None:

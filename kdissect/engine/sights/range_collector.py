@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from kdissect.analysis.sights.both_ends import ENDPOINTS
 from kdissect.analysis.sights.correlation_ranges import ALL, RANGES, REQUEST_ONLY, RESPONSE_ONLY, join_ranges
+from kdissect.arrays.arrow import ints
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.engine.sights.one_file import flow_hashes
 from kdissect.kafka.completed import NULL_TIME, Status
@@ -19,6 +20,9 @@ from kdissect.tables.builder import TableBuilder
 Int64s = npt.NDArray[np.int64]
 
 
+NUMBERS = tuple(name for name in RANGES.names if name not in ("capture", "broker", "flow"))
+MOST_PARTS = 1 << 17
+"""New ranges after which those that follow each other are joined: 10 MB."""
 WITHOUT_ANSWER = (Status.NO_RESPONSE, Status.UNANSWERED, Status.PENDING)
 
 
@@ -27,6 +31,8 @@ class RangeCollector:
 
     def __init__(self) -> None:
         self._parts: list[Int64s] = []
+        """[NUMBERS, ranges] each."""
+        self._count = 0
 
     def note(self, harvest: Harvest, base: int) -> None:
         """Note the exchanges of a harvest; `base`: what its numbers of connections are counted from."""
@@ -57,20 +63,34 @@ class RangeCollector:
                 ]
             )
         )  # fmt: skip
+        self._count += len(first)
+        if self._count > MOST_PARTS:
+            joined = self._joined()
+            self._parts = [np.stack([ints(joined, name) for name in NUMBERS])]
+            self._count = 0
 
     def table(self, capture: str, builder: TableBuilder) -> pa.Table:
         """The ranges so far, with the brokers' names that are known now. None of them is kept."""
-        every = np.concatenate([np.zeros((9, 0), np.int64), *self._parts], axis=1)
+        made = self._joined()
         self._parts.clear()
-        connection, n, count, correlation, sequence, size, known, took, until = every
         directory = builder.directory
-        used, of = np.unique(connection, return_inverse=True)
+        used, of = np.unique(ints(made, "connection"), return_inverse=True)
         connections, codes = directory.connections, directory.broker_codes(used)
         endpoints = np.stack([getattr(connections, name)[used].astype(np.int64) for name in ENDPOINTS], axis=1)
         names = list(builder.brokers.names_of(directory.brokers.texts).values())
-        brokers = pa.array(names, pa.string()).take(arrow_array(codes[of]))
-        flow, ids = flow_hashes(endpoints).view(np.int64), connections.id[used].view(np.int64)
-        columns = [pa.array([capture] * len(n), pa.string()), brokers]
-        numbers = (flow[of], ids[of], n, count, correlation, sequence, size, known, took, until)
-        columns += [arrow_array(column) for column in numbers]
-        return join_ranges(pa.table(columns, schema=RANGES))
+        known = {
+            "capture": pa.array([capture], pa.string()).take(arrow_array(np.zeros(len(of), np.int64))),
+            "broker": pa.array(names, pa.string()).take(arrow_array(codes[of])),
+            "flow": arrow_array(flow_hashes(endpoints).view(np.int64)[of]),
+            "connection": arrow_array(connections.id[used].view(np.int64)[of]),
+        }
+        return pa.table([known.get(name, made[name]) for name in RANGES.names], schema=RANGES)
+
+    def _joined(self) -> pa.Table:
+        """The ranges so far, with the numbers that connections have in the run, and without names."""
+        every = np.concatenate([np.zeros((len(NUMBERS), 0), np.int64), *self._parts], axis=1)
+        columns = dict(zip(NUMBERS, every, strict=True))
+        nothing = pa.nulls(every.shape[1], pa.string())
+        columns["flow"] = np.zeros(every.shape[1], np.int64)
+        made = [arrow_array(columns[name]) if name in columns else nothing for name in RANGES.names]
+        return join_ranges(pa.table(made, schema=RANGES))
