@@ -65,13 +65,13 @@ class RangeCollector:
         )  # fmt: skip
         self._count += len(first)
         if self._count > MOST_PARTS:
-            joined = self._joined()
+            joined = self._join_parts()
             self._parts = [np.stack([ints(joined, name) for name in NUMBERS])]
             self._count = 0
 
     def table(self, capture: str, builder: TableBuilder) -> pa.Table:
         """The ranges so far, with the brokers' names that are known now. None of them is kept."""
-        made = self._joined()
+        made = self._join_parts()
         self._parts.clear()
         directory = builder.directory
         used, of = np.unique(ints(made, "connection"), return_inverse=True)
@@ -86,7 +86,7 @@ class RangeCollector:
         }
         return pa.table([known.get(name, made[name]) for name in RANGES.names], schema=RANGES)
 
-    def _joined(self) -> pa.Table:
+    def _join_parts(self) -> pa.Table:
         """The ranges so far, with the numbers that connections have in the run, and without names."""
         every = np.concatenate([np.zeros((len(NUMBERS), 0), np.int64), *self._parts], axis=1)
         columns = dict(zip(NUMBERS, every, strict=True))
