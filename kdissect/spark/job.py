@@ -45,9 +45,8 @@ FEW_FILES, SMALL_FILE = 100, 1 << 20
 """More files, smaller than this on the average, are not: the engine takes 10 ms for each before it comes to its bytes,
 an index of their packets 1 ms."""
 ALONE_CORES, ALONE_BYTES = 4, 32 << 30
-"""On a machine with so many cores larger ones are, too, up to so many bytes: spread over all cores a job takes three to
-five times the work (docs/spark.md, "Figures"). It takes memory for each connection, and begins anew when the task
-fails."""
+"""On a machine with so many cores larger ones are, too, up to so many bytes: spread over all cores a job takes two to
+five times the work (docs/performance.md). It takes memory for each connection, and begins again when the task fails."""
 
 
 def dissect(
