@@ -17,10 +17,10 @@ from kdissect.engine.resumption import columns
 from kdissect.engine.settings import Settings
 from kdissect.engine.sights import range_collector
 from kdissect.problems import UsageError
-from kdissect.spark.source.placed_rows import SESSIONS
-from kdissect.spark.source.streaming import RANGES_CELL, SESSIONS_CELL, Work
+from kdissect.spark.source.placed_rows import OPEN, SESSIONS
+from kdissect.spark.source.streaming import OPEN_CELL, RANGES_CELL, SESSIONS_CELL, Work
 from kdissect.spark.writing import stream_copies
-from kdissect.spark.writing.stream_copies import FOUND, NOTHING, Known, KnownCopies, RowsOnce, learn_ranges
+from kdissect.spark.writing.stream_copies import FOUND, NOTHING, Known, KnownCopies, RowsOnce, learn_ranges, prune_known
 from tests.conftest import CAPTURES
 from tests.engine.test_continued import cut
 
@@ -99,6 +99,7 @@ def followed(files: Files, batches: list[dict[str, int]]) -> dict[str, list[dict
         known = learn_ranges(known, cells_of(cells, RANGES_CELL, RANGES))
         findings = cells_of(cells, "findings", FOUND)
         once = RowsOnce(known, cells_of(cells, SESSIONS_CELL, SESSIONS), findings)
+        known = prune_known(known, cells_of(cells, OPEN_CELL, OPEN))
         for name, table, made in cells:
             if table in TABLES:
                 rows[table] += once.of(table, name, made).to_pylist()
@@ -214,26 +215,45 @@ def a_range(capture: str, until: float, connection: int = 1) -> dict[str, Any]:
     }  # fmt: skip
 
 
+NOTHING_OPEN = pa.table([["a", "b"], [None, None]], schema=OPEN)
+
+
+def learned(known: Known, *ranges: dict[str, Any], still_open: pa.Table = NOTHING_OPEN) -> Known:
+    return prune_known(learn_ranges(known, pa.Table.from_pylist(list(ranges), RANGES)), still_open)
+
+
 def test_ranges_are_kept_for_an_hour_behind_the_last_set(monkeypatch: pytest.MonkeyPatch) -> None:
     known = NOTHING
     for capture, until in (("a", 0.0), ("b", 1800.0), ("a", 7200.0), ("b", 5500.0)):
-        known = learn_ranges(known, pa.Table.from_pylist([a_range(capture, until, int(until))], RANGES))
+        known = learned(known, a_range(capture, until, int(until)))
     assert sorted(known.ranges["until"].to_pylist()) == [5500 * 10**9, 7200 * 10**9]
-    known = learn_ranges(known, pa.Table.from_pylist([a_range("a", 100_000.0)], RANGES))
+    known = learned(known, a_range("a", 100_000.0))
     assert known.ranges["until"].to_pylist() == [100_000 * 10**9], "b is a day behind: nobody waits for it"
     monkeypatch.setattr(stream_copies, "MOST_RANGES", 3)
-    some = [a_range("a", 100_000.0 + at, at) for at in range(5)]
-    assert learn_ranges(known, pa.Table.from_pylist(some, RANGES)).ranges.num_rows == 3
+    assert learned(known, *(a_range("a", 100_000.0 + at, at) for at in range(5))).ranges.num_rows == 3
+
+
+def test_whose_a_connection_is_stays_known_while_it_is_open() -> None:
+    still_open = pa.table([["a", "a", "b", "b"], [None, 1, None, 2]], schema=OPEN)
+    known = learned(NOTHING, a_range("a", 10.0), a_range("b", 10.0, 2), still_open=still_open)
+    known = learned(known, a_range("a", 300_000.0, 3), still_open=still_open.slice(0, 2))
+    assert known.connections["connection"].to_pylist() == [2, 3], "that of b, of which nothing was heard for days"
+    over = learn_ranges(known, RANGES.empty_table())
+    rows = pa.table({"connection_number": [2, 4]})
+    assert RowsOnce(over, SESSIONS.empty_table(), FOUND.empty_table()).of("connections", "b", rows)[0].to_pylist() == [
+        4
+    ]
+    assert prune_known(over, NOTHING_OPEN.slice(1)).connections["connection"].to_pylist() == [3]
 
 
 def test_copies_are_known_until_their_rows_were_written() -> None:
-    first = learn_ranges(NOTHING, pa.Table.from_pylist([a_range("a", 10.0), a_range("b", 10.0, 2)], RANGES))
+    first = learned(NOTHING, a_range("a", 10.0), a_range("b", 10.0, 2))
     assert first.copies["capture"].to_pylist() == ["b"]
-    other = learn_ranges(first, pa.Table.from_pylist([a_range("a", 500.0, 3)], RANGES))
+    other = learned(first, a_range("a", 500.0, 3))
     assert other.copies["capture"].to_pylist() == ["b"], "rows of b may still come"
-    later = learn_ranges(other, pa.Table.from_pylist([a_range("b", 500.0, 4)], RANGES))
+    later = learned(other, a_range("b", 500.0, 4))
     assert [row["connection"] for row in later.copies.to_pylist() if row["until"] < 100 * 10**9] == [2]
-    last = learn_ranges(later, pa.Table.from_pylist([a_range("b", 900.0, 5)], RANGES))
+    last = learned(later, a_range("b", 900.0, 5))
     assert [row["connection"] for row in last.copies.to_pylist() if row["until"] < 100 * 10**9] == []
 
 
@@ -265,7 +285,7 @@ def test_a_batch_that_runs_again_knows_what_it_knew() -> None:
     known: Known = NOTHING
     for number in range(5):
         assert of_query.before(number).latest == known.latest
-        known = learn_ranges(of_query.before(number), pa.Table.from_pylist([a_range("a", float(number))], RANGES))
+        known = learned(of_query.before(number), a_range("a", float(number)))
         of_query.keep(number, known)
         assert of_query.before(number).latest == ({"a": (number - 1) * 10**9} if number else {})
         of_query.forget(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import unified
@@ -20,6 +21,8 @@ SESSIONS = pa.schema(
     [pa.field("capture", pa.string()), pa.field("session_key", pa.string()), pa.field("connection", pa.int64())]
 )
 """A connection of each session."""
+OPEN = pa.schema([pa.field("capture", pa.string()), pa.field("connection", pa.int64())])
+"""Connections that packets may still come for; one row without a connection for each capture."""
 
 
 class PlacedRows(Continued):
@@ -50,6 +53,12 @@ class PlacedRows(Continued):
         columns = [[capture.name] * len(self._sessions), list(self._sessions), list(self._sessions.values())]
         self._sessions = {}
         return pa.table(columns, schema=SESSIONS)
+
+    def open_connections(self) -> pa.Table:
+        """OPEN of what was read so far."""
+        (capture,) = self.books.captures
+        ids = self.books.ledger.connections.id[self.remaining()].view(np.int64).tolist()
+        return pa.table([[capture.name] * (len(ids) + 1), [None, *ids]], schema=OPEN)
 
     def place_rows(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows as they are written, brokers by the names that are known now."""

@@ -39,7 +39,7 @@ MOST = 1000
 """Files of a batch: a day of one host's rotation, planned and done in minutes."""
 CELLS = "capture string, table string, rows long, data binary"
 """What the stateful operator makes: some rows of a table, out of a capture set."""
-RANGES_CELL, SESSIONS_CELL = "correlation ranges", "connections of sessions"
+RANGES_CELL, SESSIONS_CELL, OPEN_CELL = "correlation ranges", "connections of sessions", "open connections"
 """How cells name, where rows are to be written, what tells which of them other sets have, too: see `PlacedRows`."""
 FORGET = 7 * 86400.0
 """Seconds after which a set without a new file is over: longer than a weekend's outage of whoever writes it."""
@@ -174,6 +174,7 @@ def _as_tables(
     if isinstance(work, PlacedRows):
         yield RANGES_CELL, work.ranges()
         yield SESSIONS_CELL, work.sessions()
+        yield OPEN_CELL, work.open_connections()
 
 
 def _current_path(path: str) -> str:

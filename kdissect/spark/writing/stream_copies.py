@@ -72,7 +72,7 @@ NOBODY_ELSES, OWN, ANOTHERS = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of copies after a batch."""
+    """What is known of copies: in a batch, and behind it (`prune_known`)."""
 
     ranges: pa.Table
     """RANGES that later ones may be copies of."""
@@ -91,22 +91,36 @@ FIRST = 1 << 20
 
 
 def learn_ranges(before: Known, new: pa.Table) -> Known:
-    """What is known after the ranges of a batch."""
+    """What is known in a batch with these ranges."""
     new = join_ranges(new)
     found = find_copies(new, before.ranges) if _several(before.ranges, new) else NO_COPIES
-    latest = {**before.latest, **_latest(new)}
-    horizon = min((at for at in latest.values() if at >= max(latest.values()) - WAITED_FOR), default=0) - KEPT
-    ranges = _newest(join_ranges(pa.concat_tables([before.ranges, new])), horizon)
     names = before.copies["capture"].to_pylist()
     written = np.array([before.latest.get(name, 0) - WRITTEN for name in names], np.int64)
     waiting = before.copies.filter(arrow_array(ints(before.copies, "until") >= written))
-    connections = _newest(_share_connections(before.connections, new, found.shared), horizon)
-    return Known(ranges, pa.concat_tables([waiting, found.copies]), connections, latest)
+    return Known(
+        join_ranges(pa.concat_tables([before.ranges, new])),
+        pa.concat_tables([waiting, found.copies]),
+        _share_connections(before.connections, new, found.shared),
+        {**before.latest, **_latest(new)},
+    )
 
 
-def _newest(table: pa.Table, horizon: int) -> pa.Table:
-    """The rows that are not older, the last ones where they are too many."""
-    table = table.filter(pc.greater_equal(table["until"], horizon))
+def prune_known(in_batch: Known, open_connections: pa.Table) -> Known:
+    """What later batches have to know. `open_connections`: OPEN at the end of the batch. Rows of a connection may come
+    until it has ended, however long it is silent."""
+    latest = in_batch.latest
+    horizon = min((at for at in latest.values() if at >= max(latest.values()) - WAITED_FOR), default=0) - KEPT
+    connections = in_batch.connections
+    read = pc.is_in(connections["capture"], open_connections["capture"].unique())
+    still = pc.is_in(connections["connection"], open_connections["connection"].combine_chunks())
+    awaited = pc.and_(pc.equal(connections["owner"], ANOTHERS), pc.or_(pc.invert(read), still))
+    connections = connections.filter(pc.or_(awaited, pc.greater_equal(connections["until"], horizon)))
+    ranges = in_batch.ranges.filter(pc.greater_equal(in_batch.ranges["until"], horizon))
+    return Known(_newest(ranges), in_batch.copies, _newest(connections), latest)
+
+
+def _newest(table: pa.Table) -> pa.Table:
+    """The last rows where they are too many."""
     if table.num_rows <= MOST_RANGES:
         return table
     return table.take(arrow_array(np.sort(np.argsort(ints(table, "until"), kind="stable")[-MOST_RANGES:])))
@@ -252,7 +266,7 @@ class KnownCopies:
         return known
 
     def keep(self, number: int, after: Known) -> None:
-        """Keep what is known after this batch. It may run again, so what was known before it stays."""
+        """Keep what is known behind this batch. It may run again, so what was known before it stays."""
         place = self._place(number)
         if not self._files.exists(place):
             self._files.write(place, dumped(after, Known))

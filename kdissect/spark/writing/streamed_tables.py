@@ -28,12 +28,21 @@ from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.source.placed_rows import SESSIONS
-from kdissect.spark.source.streaming import CELLS, FORGET, MOST, RANGES_CELL, SESSIONS_CELL, cells_of, rows_of
+from kdissect.spark.source.placed_rows import OPEN, SESSIONS
+from kdissect.spark.source.streaming import (
+    CELLS,
+    FORGET,
+    MOST,
+    OPEN_CELL,
+    RANGES_CELL,
+    SESSIONS_CELL,
+    cells_of,
+    rows_of,
+)
 from kdissect.spark.writing.destination import target
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
 from kdissect.spark.writing.placed_tables import written_schema
-from kdissect.spark.writing.stream_copies import FOUND, KnownCopies, RowsOnce, learn_ranges
+from kdissect.spark.writing.stream_copies import FOUND, KnownCopies, RowsOnce, learn_ranges, prune_known
 from kdissect.spark.writing.task_files import FILE_BYTES, TableFiles
 from kdissect.tables.formats import ParquetFile
 
@@ -48,6 +57,8 @@ CHECKPOINT, ASIDE = "_checkpoint", "_batches"
 QUERY = "sql.streaming.queryId"
 """Spark's name for the id of the query that a batch belongs to; it stays through restarts."""
 BATCH = "kdissect-batch"
+TOLD = {RANGES_CELL: RANGES, SESSIONS_CELL: SESSIONS, OPEN_CELL: OPEN, "findings": FOUND}
+"""What the driver reads of a batch: names of cells, and columns."""
 MADE = pa.schema([("capture", pa.string()), ("table", pa.string()), ("rows", pa.int64()), ("file", pa.string())])
 """What tasks tell of a batch: how many rows of a table a capture set has, and the files that they wrote."""
 log = logging.getLogger("kdissect.spark")
@@ -103,9 +114,9 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     store = KnownCopies(files, output, query)
     kept = cells.persist(StorageLevel.DISK_ONLY)
     try:
-        ranges, sessions, findings = _collect(kept, {RANGES_CELL: RANGES, SESSIONS_CELL: SESSIONS, "findings": FOUND})
+        ranges, sessions, still_open, findings = _collect(kept, TOLD)
         known = learn_ranges(store.before(number), ranges)
-        store.keep(number, known)
+        store.keep(number, prune_known(known, still_open))
         counted = _without_copies(kept.where(kept["table"].isin(list(tables))), RowsOnce(known, sessions, findings))
         if folder is None:
             told = _write_frames(counted, number, tables, output, form, query)
