@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -117,6 +119,10 @@ class Stages:
             for broker, count in stage.sessions_alive().items():
                 alive[broker] = alive.get(broker, 0) + count
         return alive
+
+    def session_connections(self) -> npt.NDArray[np.int64]:
+        """See `Stage.session_connections`."""
+        return np.concatenate([np.zeros(0, np.int64), *(one.session_connections() for one in self._stages.values())])
 
     def carried(self) -> CarriedStages:
         """See `Stage.carried`."""

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
@@ -212,6 +213,10 @@ class Stage:
     def sessions_alive(self) -> dict[str, int]:
         """Fetch sessions that are alive, by broker."""
         return {} if self._tracker is None else self._tracker.alive()
+
+    def session_connections(self) -> npt.NDArray[np.int64]:
+        """See `SessionTracker`."""
+        return np.zeros(0, np.int64) if self._tracker is None else self._tracker.session_connections()
 
     def carried(self) -> CarriedStage:
         """The state that another stage for the same tables goes on from; this one is not to be used any more. If its

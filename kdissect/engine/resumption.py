@@ -158,7 +158,7 @@ class Continued:
 
     def _ended(self, connections: pa.Table) -> pa.Table:
         """The connections that no packet comes for any more."""
-        remaining = connection_ids(self.books.ledger.connections.id[self.remaining()])
+        remaining = connection_ids(self.books.ledger.connections.id[self._dissector.remaining()])
         return connections.filter(pc.invert(pc.is_in(connections["connection_id"].cast(TEXT), remaining.cast(TEXT))))
 
     def _parts_of(self, files: Iterable[Member]) -> Iterator[Mapping[str, pa.Table]]:
@@ -254,9 +254,10 @@ class Continued:
             for part in self.books.rows_of(done):
                 self._pieces.keep_part(part)
 
-    def remaining(self) -> npt.NDArray[np.int64]:
-        """Numbers of the connections that packets may still come for."""
-        return self._dissector.remaining()
+    def awaited_connections(self) -> npt.NDArray[np.int64]:
+        """Connections (ids as int64) of which packets, or rows of their sessions, may still come."""
+        remaining = self.books.ledger.connections.id[self._dissector.remaining()].view(np.int64)
+        return np.union1d(remaining, self._stage.session_connections())
 
     def watch(self, harvests: Iterator[Harvest]) -> Iterator[Harvest]:
         """Finished exchanges on their way to the tables, for subclasses that look at them."""

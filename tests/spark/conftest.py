@@ -51,6 +51,17 @@ def read_cut(place: Path) -> pa.Table:
     return ds.dataset(place, format="parquet", partitioning=folders).to_table()
 
 
+def later(path: Path, by: int = 1) -> bytes:
+    """A capture of the last packet of another one, so many seconds later."""
+    data = path.read_bytes()
+    at = last = 24
+    while at + 16 <= len(data):
+        last = at
+        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+    seconds = int.from_bytes(data[last : last + 4], "little") + by
+    return data[:24] + seconds.to_bytes(4, "little") + data[last + 4 : at]
+
+
 def numbers_of(row: dict[str, Any]) -> tuple[int | None, int | None]:
     """A row's ids as numbers: (connection_number, exchange_number)."""
     exchange = row.get("exchange_id")

@@ -23,6 +23,7 @@ from kdissect.spark.writing import stream_copies
 from kdissect.spark.writing.stream_copies import FOUND, NOTHING, Known, KnownCopies, RowsOnce, learn_ranges, prune_known
 from tests.conftest import CAPTURES
 from tests.engine.test_continued import cut
+from tests.spark.conftest import later
 
 WIRES = ("stories/lossy_1", "stories/net_delay", "lab/reset_librdkafka")
 """Recordings with both ends of a wire."""
@@ -244,6 +245,22 @@ def test_whose_a_connection_is_stays_known_while_it_is_open() -> None:
         4
     ]
     assert prune_known(over, NOTHING_OPEN.slice(1)).connections["connection"].to_pylist() == [3]
+
+
+def test_connections_of_sessions_that_outlive_them_are_awaited(tmp_path: Path) -> None:
+    path, last = CAPTURES / "k4_session_eviction.pcap", tmp_path / "last.pcap"
+    last.write_bytes(later(path, 600))
+    wanted = {name: columns(name) for name in ("connections", "fetch_sessions")}
+    work = Work(wanted, Settings(dated=True))
+    *made, state = work.do("a", [(one.name, str(one)) for one in (path, last)], None)
+    assert isinstance(state, bytes)
+    (told,) = [one[1] for one in made if isinstance(one, tuple) and one[0] == OPEN_CELL]
+    awaited = {None if one is None else f"{one & (1 << 64) - 1:016x}" for one in told["connection"].to_pylist()}
+    rest = dict(work.end("a", state))
+    used = {ids[0] for ids in rest["fetch_sessions"]["connections"].to_pylist()}
+    assert used <= awaited
+    assert set(rest["connections"]["connection_id"].to_pylist()) <= awaited
+    assert used - set(rest["connections"]["connection_id"].to_pylist())
 
 
 def test_copies_are_known_until_their_rows_were_written() -> None:

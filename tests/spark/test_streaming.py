@@ -23,7 +23,7 @@ from kdissect.spark.source.file_stream import FileStream, Watched, after, offset
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.writing import streamed_tables
 from tests.conftest import CAPTURES
-from tests.spark.conftest import numbers_of
+from tests.spark.conftest import later, numbers_of
 from tests.spark.test_stream_copies import both_ends
 
 ENDED = ("pending", "unanswered", "no_response", "one_way", "partial", "orphan")
@@ -212,7 +212,7 @@ class TestOnSpark:
             run(wrong=True)
         run()
         shutil.copy(pieces[5], folder)
-        pieces[5].with_name("cut.pcap6").write_bytes(_later(pieces[5]))
+        pieces[5].with_name("cut.pcap6").write_bytes(later(pieces[5]))
         shutil.copy(pieces[5].with_name("cut.pcap6"), folder)
         run()
         found = spark.read.parquet(str(out)).toArrow().to_pylist()
@@ -302,14 +302,3 @@ def _failing_at(table: str, put: Any) -> Any:
         put(place, *rest)
 
     return failing
-
-
-def _later(path: Path) -> bytes:
-    """A capture of the last packet of another one, a second later."""
-    data = path.read_bytes()
-    at = last = 24
-    while at + 16 <= len(data):
-        last = at
-        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
-    seconds = int.from_bytes(data[last : last + 4], "little") + 1
-    return data[:24] + seconds.to_bytes(4, "little") + data[last + 4 : at]

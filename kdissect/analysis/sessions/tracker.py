@@ -171,17 +171,26 @@ class SessionTracker:
 
     def alive(self) -> dict[str, int]:
         """How many sessions are alive, by broker."""
-        S = self.state.S
-        rows = distinct(self.state.SH[self.state.SH >= 0]).astype(np.int64)
-        brokers: list[Int64s] = []
-        while len(rows):
-            brokers.append(S[rows, c.S_BROKER])
-            rows = S[rows, c.S_CHAIN]
-            rows = rows[rows >= 0]
-        codes, counts = np.unique(np.concatenate([*brokers, np.zeros(0, np.int64)]), return_counts=True)
+        codes, counts = np.unique(self.state.S[self._alive_rows(), c.S_BROKER], return_counts=True)
         return {
             self.names.brokers.texts[code]: count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
         }
+
+    def session_connections(self) -> Int64s:
+        """A connection (id as int64) of each session that is alive."""
+        first = self.state.S[self._alive_rows(), c.S_CONNECTIONS]
+        found: Int64s = self.state.N[first[first >= 0], c.N_VALUE]
+        return found
+
+    def _alive_rows(self) -> Int64s:
+        """Rows of the sessions that are alive."""
+        rows = distinct(self.state.SH[self.state.SH >= 0]).astype(np.int64)
+        found = [rows]
+        while len(rows):
+            rows = self.state.S[rows, c.S_CHAIN]
+            rows = rows[rows >= 0]
+            found.append(rows)
+        return np.concatenate(found)
 
     def _work(self, waiting: Waiting, watermark: int) -> Tracked:
         if waiting.size > self._most_waiting and watermark != NO_WATERMARK:

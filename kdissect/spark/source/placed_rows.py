@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import unified
@@ -22,7 +21,7 @@ SESSIONS = pa.schema(
 )
 """A connection of each session."""
 OPEN = pa.schema([pa.field("capture", pa.string()), pa.field("connection", pa.int64())])
-"""Connections that packets may still come for; one row without a connection for each capture."""
+"""Connections that more may come of; one row without a connection for each capture."""
 
 
 class PlacedRows(Continued):
@@ -57,7 +56,7 @@ class PlacedRows(Continued):
     def open_connections(self) -> pa.Table:
         """OPEN of what was read so far."""
         (capture,) = self.books.captures
-        ids = self.books.ledger.connections.id[self.remaining()].view(np.int64).tolist()
+        ids = self.awaited_connections().tolist()
         return pa.table([[capture.name] * (len(ids) + 1), [None, *ids]], schema=OPEN)
 
     def place_rows(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -107,7 +107,7 @@ def learn_ranges(before: Known, new: pa.Table) -> Known:
 
 def prune_known(in_batch: Known, open_connections: pa.Table) -> Known:
     """What later batches have to know. `open_connections`: OPEN at the end of the batch. Rows of a connection may come
-    until it has ended, however long it is silent."""
+    until it has ended, and its sessions, however long they are silent."""
     latest = in_batch.latest
     horizon = min((at for at in latest.values() if at >= max(latest.values()) - WAITED_FOR), default=0) - KEPT
     connections = in_batch.connections
