@@ -255,7 +255,7 @@ class Continued:
                 self._pieces.keep_part(part)
 
     def awaited_connections(self) -> npt.NDArray[np.int64]:
-        """Connections (ids as int64) of which packets, or rows of their sessions, may still come."""
+        """Connections (ids as int64) that more packets, or rows of their sessions, may come for."""
         remaining = self.books.ledger.connections.id[self._dissector.remaining()].view(np.int64)
         return np.union1d(remaining, self._stage.session_connections())
 

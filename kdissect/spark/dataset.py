@@ -227,7 +227,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     @cached_property
     def notes(self) -> list[tuple[str, Any]]:
-        """What partitions told the driver of files and of the owners of connections (`read_notes`)."""
+        """The notes of partitions about files and about the owners of connections (`read_notes`)."""
         return read_notes(note for note in self._told if note[0] in (FILE, OWNERS))
 
     @cached_property

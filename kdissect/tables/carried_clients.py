@@ -1,4 +1,4 @@
-"""What is known of clients, as one run over a capture leaves it to the next."""
+"""The state of `Clients`, as one run over a capture leaves it to the next."""
 
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ class CarriedClients(NamedTuple):
 
 
 def carry_clients(clients: Clients, rows: Int64s, directory: Directory) -> CarriedClients:
-    """What is known of these connections, as the first ones of another run over the same capture."""
+    """The state of these connections, as the first ones of another run over the same capture."""
     firsts: list[Firsts] = [getattr(clients, name) for name in FIRSTS]
     shared = {(directory.ips.texts[address], name): groups for (_, address, name), groups in clients.shared.items()}
     return CarriedClients(

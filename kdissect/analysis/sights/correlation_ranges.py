@@ -4,9 +4,9 @@ A range is requests of a connection that follow each other in it, and whose corr
 number them. So a connection is a row or a few, however many exchanges it has. Two captures saw the same exchange where
 both have its correlation id in the same flow (by the 4-tuple: NAT is not seen through), near the same sequence number.
 
-`find_copies` decides which capture's rows count. An exchange that was counted before stays. Of captures that come
-together the one nearest the broker counts, where answers come soonest: it has most of what the broker does at that
-time, which is what the analysis asks. An exchange with its answer counts rather than one without.
+`find_copies` decides which capture's rows count. An exchange that was counted before stays. If captures come together,
+the one nearest the broker counts: there answers come soonest. It has most of the broker's traffic, which the analysis
+reads. An exchange with its answer counts rather than one without.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ FAR = np.int64(1) << 40
 
 
 class Copied(NamedTuple):
-    """Which exchanges are copies."""
+    """The copies among some ranges."""
 
     copies: pa.Table
     """COPIES, each exchange once."""
@@ -116,7 +116,10 @@ def find_copies(new: pa.Table, counted: pa.Table) -> Copied:
     """The exchanges in the ranges `new` that another capture counts: in `counted`, whose rows were given before, or
     among the new ones."""
     table = pa.concat_tables([counted, new])
-    rows = _Rows(table, counted.num_rows)
+    is_new = np.arange(table.num_rows) >= counted.num_rows
+    shared_rows = np.flatnonzero(_are_shared(table, is_new))
+    table = table.take(arrow_array(shared_rows))
+    rows = _Rows(table, ~is_new[shared_rows])
     pairs = _copied(rows)
     copies = _union(rows, pairs)
     at = arrow_array(copies.row)
@@ -128,15 +131,15 @@ def find_copies(new: pa.Table, counted: pa.Table) -> Copied:
 
 
 class _Rows:
-    """Columns of ranges; the first ones were counted before."""
+    """Columns of ranges, of which some were counted before."""
 
-    def __init__(self, table: pa.Table, counted: int) -> None:
+    def __init__(self, table: pa.Table, counted: Flags) -> None:
         self.capture, self.captures = encoded(one(table, "capture"))
         self.flow = np.unique(ints(table, "flow"), return_inverse=True)[1].reshape(-1).astype(np.int64)
         self.connection, self.n, self.count = (ints(table, name) for name in ("connection", "n", "count"))
         self.correlation, self.sequence = ints(table, "correlation"), ints(table, "sequence")
         self.bytes, self.known = ints(table, "bytes"), ints(table, "known")
-        self.counted = np.arange(table.num_rows) < counted
+        self.counted = counted
         self.rank = self._rank(ints(table, "took"))
 
     def _rank(self, took: Int64s) -> Int64s:
@@ -177,8 +180,7 @@ class _Pairs(NamedTuple):
 
 def _copied(rows: _Rows) -> _Pairs:
     """Ranges with others that parts of them are copies of."""
-    shared = np.flatnonzero(_flows_of_several(rows)[rows.flow])
-    order = shared[np.lexsort((rows.correlation[shared], rows.flow[shared]))]
+    order = np.lexsort((rows.correlation, rows.flow))
     flow, first = rows.flow[order], rows.correlation[order]
     last = first + rows.count[order] - 1
     low = np.searchsorted(np.maximum.accumulate(flow * FAR + last), flow * FAR + first)
@@ -199,11 +201,14 @@ def _copied(rows: _Rows) -> _Pairs:
     return _Pairs(row, other, begin, end - 1)
 
 
-def _flows_of_several(rows: _Rows) -> Flags:
-    """By flow whether several captures have it, and ranges of it are new."""
-    sights = np.unique(rows.flow * len(rows.captures) + rows.capture) // max(len(rows.captures), 1)
-    size = int(rows.flow.max(initial=-1)) + 1
-    return (np.bincount(sights, minlength=size) > 1) & (np.bincount(rows.flow, ~rows.counted, size) > 0)
+def _are_shared(table: pa.Table, is_new: Flags) -> Flags:
+    """Whether several captures have the flow of each range, and some range of it is new."""
+    capture, captures = encoded(one(table, "capture"))
+    flows, flow = np.unique(ints(table, "flow"), return_inverse=True)
+    sights = np.unique(flow * max(len(captures), 1) + capture) // max(len(captures), 1)
+    shared = (np.bincount(sights, minlength=len(flows)) > 1) & (np.bincount(flow, is_new, len(flows)) > 0)
+    found: Flags = shared[flow]
+    return found
 
 
 def _repeats(rows: _Rows) -> Flags:

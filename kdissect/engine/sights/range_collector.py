@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.analysis.sights.both_ends import ENDPOINTS
 from kdissect.analysis.sights.correlation_ranges import ALL, RANGES, REQUEST_ONLY, RESPONSE_ONLY, join_ranges
 from kdissect.arrays.arrow import ints
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.engine.sights.one_file import flow_hashes
+from kdissect.engine.sights.shared_flows import endpoints
 from kdissect.kafka.completed import NULL_TIME, Status
 from kdissect.kafka.streams.dissector import Harvest
 from kdissect.kafka.streams.ledger import timed
@@ -76,12 +76,11 @@ class RangeCollector:
         directory = builder.directory
         used, of = np.unique(ints(made, "connection"), return_inverse=True)
         connections, codes = directory.connections, directory.broker_codes(used)
-        endpoints = np.stack([getattr(connections, name)[used].astype(np.int64) for name in ENDPOINTS], axis=1)
         names = list(builder.brokers.names_of(directory.brokers.texts).values())
         known = {
-            "capture": pa.array([capture], pa.string()).take(arrow_array(np.zeros(len(of), np.int64))),
+            "capture": pa.repeat(pa.scalar(capture, pa.string()), len(of)),
             "broker": pa.array(names, pa.string()).take(arrow_array(codes[of])),
-            "flow": arrow_array(flow_hashes(endpoints).view(np.int64)[of]),
+            "flow": arrow_array(flow_hashes(endpoints(connections, used)).view(np.int64)[of]),
             "connection": arrow_array(connections.id[used].view(np.int64)[of]),
         }
         return pa.table([known.get(name, made[name]) for name in RANGES.names], schema=RANGES)

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.analysis.sights.both_ends import ENDPOINTS
 from kdissect.arrays.mixing import mixed
 from kdissect.capture import CaptureSet
 from kdissect.engine.readahead import read
 from kdissect.engine.timings import Timings
+from kdissect.kafka.completed import Connections
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import ACK, ACK_FLAG, FLAGS, FLOW, SEQ, SYN, WIRE
 
@@ -32,6 +34,11 @@ HEADERS = [FLOW, FLAGS, SEQ, ACK, WIRE]
 """Columns of segment rows that are looked at."""
 MOST = 1 << 20
 """Marks kept of a capture: 16 MB."""
+
+
+def endpoints(connections: Connections, rows: Words) -> Words:
+    """[n, 6]: ENDPOINTS of these connections."""
+    return np.stack([getattr(connections, name)[rows].astype(np.int64) for name in ENDPOINTS], axis=1)
 
 
 def hashes(rows: Words) -> Hashes:

@@ -14,7 +14,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.analysis.sights.both_ends import ENDPOINTS, Ends, Place, Seen, sights
+from kdissect.analysis.sights.both_ends import Ends, Place, Seen, sights
 from kdissect.arrays.arrow import encoded
 from kdissect.capture import CaptureSet
 from kdissect.engine.books import Books
@@ -22,7 +22,7 @@ from kdissect.engine.common import Common
 from kdissect.engine.inputs import CaptureFiles
 from kdissect.engine.passes.threads import SharedPass
 from kdissect.engine.settings import Settings
-from kdissect.engine.sights.shared_flows import Hashes, among, in_common, looked_at
+from kdissect.engine.sights.shared_flows import Hashes, among, endpoints, in_common, looked_at
 from kdissect.engine.timings import Timings
 from kdissect.kafka.completed import NULL_TIME, Connections
 from kdissect.kafka.exchanges.completion import Completion
@@ -157,10 +157,11 @@ class Onlooker:
         isn = np.full((size, 2), NULL_TIME, np.int64)
         for number, begun in self._isn:
             isn[number] = begun
-        endpoints = np.stack([getattr(connections, name)[:size].astype(np.int64) for name in ENDPOINTS], axis=1)
         places = [Place(name) for name in connections.captures]
         captures = connections.capture[:size].astype(np.int64)
-        return Seen(conn, n, orphan == 1, *rest), Ends(places, connections.id[:size].copy(), captures, endpoints, isn)
+        return Seen(conn, n, orphan == 1, *rest), Ends(
+            places, connections.id[:size].copy(), captures, endpoints(connections, np.arange(size)), isn
+        )
 
 
 class _Watched(CaptureFiles):

@@ -14,9 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of
-from kdissect.arrays.arrow import begins
+from kdissect.arrays.arrow import begins, stretches
 from kdissect.arrays.codes import Codes, Column, Int64s, Texts
+from kdissect.arrays.growing import runs
 from kdissect.arrays.ipc_streams import pack_stream
+from kdissect.spark.cells.segment_cells import TYPES, find_narrowest
 from kdissect.spark.cells.table_cells import OPTIONS
 from kdissect.tables.fetch_rows import (
     FETCH_WIDTH,
@@ -29,8 +31,6 @@ from kdissect.tables.fetch_rows import (
 
 CodedRows = Codes | NamedFetches
 Numbers = npt.NDArray[Any]
-WIDTHS = ((0x7F, np.int8), (0x7FFF, np.int16), (0x7FFFFFFF, np.int32))
-"""Types of integers by the greatest that each holds."""
 COUNTS = (b"rows", b"partitions")
 """What the schema says besides: how many rows there are of each."""
 OF_PARTITIONS, NAMES = "partitions: ", "names: "
@@ -94,15 +94,13 @@ def split_rows(rows: CodedRows, lots: Int64s) -> list[tuple[int, CodedRows]]:
     order = None if (lots[1:] >= lots[:-1]).all() else np.argsort(lots, kind="stable")
     if order is not None:
         rows, lots = take_rows(rows, order), lots[order]
-    starts = np.flatnonzero(np.diff(lots, prepend=-1)).tolist()
-    ends = [*starts[1:], len(lots)]
     if isinstance(rows, Codes):
-        return [(int(lots[at]), rows.slice(at, end - at)) for at, end in zip(starts, ends, strict=True)]
+        return [(int(lots[at]), rows.slice(at, end - at)) for at, end in runs(lots)]
     fetches, partitions = rows.rows
     first = begins(fetches_of(fetches)["partitions"])
     return [
         (int(lots[at]), rows._replace(rows=FetchRows(fetches[at:end], partitions[first[at] : first[end]])))
-        for at, end in zip(starts, ends, strict=True)
+        for at, end in runs(lots)
     ]
 
 
@@ -112,8 +110,7 @@ def take_rows(rows: CodedRows, at: Int64s) -> CodedRows:
         return rows.take(at)
     fetches, partitions = rows.rows
     sizes = fetches_of(fetches)["partitions"]
-    firsts, sizes = begins(sizes)[:-1][at], sizes[at]
-    members = np.repeat(firsts - begins(sizes)[:-1], sizes) + np.arange(sizes.sum())
+    members = stretches(begins(sizes)[:-1][at], sizes[at])[1]
     return rows._replace(rows=FetchRows(fetches[at], partitions[members]))
 
 
@@ -176,8 +173,7 @@ def _narrowed(column: Numbers) -> Numbers:
         return column[:1]
     if column.dtype.kind == "f":
         return column
-    least = max(high, -1 - low)  # the greatest number that has to fit
-    return column.astype(next((kind for most, kind in WIDTHS if least <= most), np.int64))
+    return column.astype(TYPES[find_narrowest(low, high)])
 
 
 def _used_texts(codes: Int64s, count: int) -> tuple[Int64s, Sequence[int]]:

@@ -133,9 +133,14 @@ def _same(flow: Words) -> npt.NDArray[np.bool_]:
     return same
 
 
+def find_narrowest(low: int, high: int) -> int:
+    """The number of the first of TYPES that holds all integers between these."""
+    return next(i for i, kind in enumerate(TYPES) if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+
+
 def _append_column(parts: list[bytes], values: Words) -> None:
     low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    code = next(i for i, kind in enumerate(TYPES) if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    code = find_narrowest(low, high)
     parts += [bytes([code]), np.ascontiguousarray(values.astype(TYPES[code])).tobytes()]
 
 

@@ -43,21 +43,18 @@ class PlacedRows(Continued):
 
     def ranges(self) -> pa.Table:
         """Ranges of correlation ids of the exchanges that were finished since the last call."""
-        (capture,) = self.books.captures
-        return self._ranges.table(capture.name, self.books.builder)
+        return self._ranges.table(self._capture, self.books.builder)
 
     def sessions(self) -> pa.Table:
         """SESSIONS of the rows that were made since the last call."""
-        (capture,) = self.books.captures
-        columns = [[capture.name] * len(self._sessions), list(self._sessions), list(self._sessions.values())]
+        columns = [[self._capture] * len(self._sessions), list(self._sessions), list(self._sessions.values())]
         self._sessions = {}
         return pa.table(columns, schema=SESSIONS)
 
     def open_connections(self) -> pa.Table:
         """OPEN of what was read so far."""
-        (capture,) = self.books.captures
         ids = self.awaited_connections().tolist()
-        return pa.table([[capture.name] * (len(ids) + 1), [None, *ids]], schema=OPEN)
+        return pa.table([[self._capture] * (len(ids) + 1), [None, *ids]], schema=OPEN)
 
     def place_rows(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows as they are written, brokers by the names that are known now."""
@@ -67,6 +64,5 @@ class PlacedRows(Continued):
         if name == "session_partitions":
             known = rows.select(["session_key", EXCHANGE_KEYS[0]]).group_by(["session_key", EXCHANGE_KEYS[0]])
             self._sessions |= zip(*(column.to_pylist() for column in known.aggregate([]).columns), strict=True)
-        (capture,) = self.books.captures
-        places = Places.of([owned(builder.directory, settled=False)], builder.brokers, [capture.name], {})
+        places = Places.of([owned(builder.directory, settled=False)], builder.brokers, [self._capture], {})
         yield from places.placed(name, order(name, unified(rows)), self.tables[name], coded=True).to_batches()

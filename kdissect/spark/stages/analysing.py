@@ -223,8 +223,8 @@ def _begin_analysis(
 
 
 class Feeding:
-    """Feeds the analysis of one broker after the other with its lots. `coded`: the tables whose rows are codes, which
-    nobody is shown."""
+    """Feeds the analysis of one broker after the other with its lots. `coded`: the tables whose rows are codes. No
+    caller sees them."""
 
     def __init__(self, builder: TableBuilder, coded: frozenset[str]) -> None:
         self.coded = coded
@@ -256,7 +256,7 @@ class Feeding:
             yield stage.release()
 
     def _no_rows(self, stage: Stages, cluster: str | None) -> dict[str, pa.Table]:
-        """What is fed of tables that a lot has no rows of."""
+        """The tables that are fed in place of those without rows in a lot."""
         builder = self._builder
         none = {name: builder.finished(name, []) for name in stage.tables if name in builder.columns}
         if "api_versions" in none:

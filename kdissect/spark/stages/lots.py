@@ -19,6 +19,7 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import NULL_TIME, Coder, ints, reals, times
 from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.growing import runs
 from kdissect.schema.apikeys import ApiKey
 from kdissect.spark.cells.coded_cells import CodedRows, keys_of_rows, pack_rows, split_rows
 from kdissect.spark.cells.table_cells import Cell, cell, rows
@@ -181,6 +182,5 @@ def _parts(table: pa.Table, lots: Words) -> Iterator[tuple[int, pa.Table]]:
     if (lots[1:] < lots[:-1]).any():
         order = np.argsort(lots, kind="stable")
         table, lots = table.take(pa.array(order)), lots[order]
-    starts = np.flatnonzero(np.diff(lots, prepend=-1)).tolist()
-    for begin, end in zip(starts, [*starts[1:], len(lots)], strict=True):
+    for begin, end in runs(lots):
         yield int(lots[begin]), table.slice(begin, end - begin)

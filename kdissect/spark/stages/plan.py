@@ -152,8 +152,8 @@ class Plan:
     """A folder for the rows that tasks stage, on a disk that all of them share; else they travel."""
 
     def buckets_of(self, number: int) -> npt.NDArray[np.int64]:
-        """Those of `labels` that connections of a capture go to: a capture is begun once in each, which takes as long
-        as some MB."""
+        """The buckets of a capture's connections, out of `labels`. The tasks of each start the capture once, which
+        costs as much as some MB."""
         labels, source = np.array(self.labels, np.int64), self.sources[number]
         count = -(-sum(source.stored) // self.bucket_bytes) if self.bucket_bytes else 0
         if not 0 < count < len(labels):

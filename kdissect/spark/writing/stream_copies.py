@@ -20,15 +20,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import exchange_keys
 from kdissect.analysis.sights.both_ends import join_pairs
-from kdissect.analysis.sights.correlation_ranges import (
-    COPIES,
-    RANGES,
-    SHARED,
-    Copied,
-    Flags,
-    find_copies,
-    join_ranges,
-)
+from kdissect.analysis.sights.correlation_ranges import COPIES, RANGES, Flags, find_copies, join_ranges
 from kdissect.arrays.arrow import Int64s, ints
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
@@ -72,7 +64,7 @@ NOBODY_ELSES, OWN, ANOTHERS = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of copies: in a batch, and behind it (`prune_known`)."""
+    """The knowledge about copies: in a batch, and behind it (`prune_known`)."""
 
     ranges: pa.Table
     """RANGES that later ones may be copies of."""
@@ -85,15 +77,14 @@ class Known:
 
 
 NOTHING = Known(RANGES.empty_table(), COPIES.empty_table(), CONNECTIONS.empty_table(), {})
-NO_COPIES = Copied(COPIES.empty_table(), SHARED.empty_table())
 FIRST = 1 << 20
 """What an exchange that was counted before weighs against one of the same batch."""
 
 
 def learn_ranges(before: Known, new: pa.Table) -> Known:
-    """What is known in a batch with these ranges."""
+    """The knowledge in a batch that brings these ranges."""
     new = join_ranges(new)
-    found = find_copies(new, before.ranges) if _several(before.ranges, new) else NO_COPIES
+    found = find_copies(new, before.ranges)
     names = before.copies["capture"].to_pylist()
     written = np.array([before.latest.get(name, 0) - WRITTEN for name in names], np.int64)
     waiting = before.copies.filter(arrow_array(ints(before.copies, "until") >= written))
@@ -106,8 +97,8 @@ def learn_ranges(before: Known, new: pa.Table) -> Known:
 
 
 def prune_known(in_batch: Known, open_connections: pa.Table) -> Known:
-    """What later batches have to know. `open_connections`: OPEN at the end of the batch. Rows of a connection may come
-    until it has ended, and its sessions, however long they are silent."""
+    """The knowledge that later batches need. `open_connections`: OPEN at the end of the batch. Rows of a connection may
+    come until it has ended, and its sessions, however long they are silent."""
     latest = in_batch.latest
     horizon = min((at for at in latest.values() if at >= max(latest.values()) - WAITED_FOR), default=0) - KEPT
     connections = in_batch.connections
@@ -127,7 +118,7 @@ def _newest(table: pa.Table) -> pa.Table:
 
 
 def _share_connections(before: pa.Table, new: pa.Table, shared: pa.Table) -> pa.Table:
-    """CONNECTIONS after new ranges, of which `shared` are of several sets."""
+    """CONNECTIONS after new ranges. `shared`: those that several sets have."""
     fresh = new.select(["connection", "capture", "broker", "count", "until"])
     fresh = fresh.append_column("owner", arrow_array(np.full(new.num_rows, NOBODY_ELSES, np.int64)))
     several = pa.TableGroupBy(pa.concat_tables([before, fresh.cast(CONNECTIONS)]), "connection", use_threads=False)
@@ -149,11 +140,6 @@ def _share_connections(before: pa.Table, new: pa.Table, shared: pa.Table) -> pa.
     return table.set_column(CONNECTIONS.get_field_index("owner"), CONNECTIONS.field("owner"), arrow_array(owner))
 
 
-def _several(counted: pa.Table, new: pa.Table) -> bool:
-    """Whether ranges are of more than one set."""
-    return len({*counted["capture"].unique().to_pylist(), *new["capture"].unique().to_pylist()}) > 1
-
-
 def _latest(ranges: pa.Table) -> dict[str, int]:
     found = ranges.group_by("capture").aggregate([("until", "max")])
     return dict(zip(found["capture"].to_pylist(), found["until_max"].to_pylist(), strict=True))
@@ -164,9 +150,7 @@ class RowsOnce:
     batch whose rows these are."""
 
     def __init__(self, known: Known, sessions: pa.Table, findings: pa.Table) -> None:
-        self._copies: dict[str, _Exchanges] = {}
-        for capture in known.copies["capture"].unique().to_pylist():
-            self._copies[capture] = _Exchanges(known.copies.filter(pc.equal(known.copies["capture"], capture)))
+        self._copies = _Exchanges(known.copies)
         others = known.connections.filter(pc.equal(known.connections["owner"], ANOTHERS))
         self._connections = ints(others, "connection")
         left_out = sessions.filter(arrow_array(np.isin(ints(sessions, "connection"), self._connections)))
@@ -180,7 +164,7 @@ class RowsOnce:
     @property
     def leaves_out(self) -> bool:
         """Whether there is anything to leave out."""
-        return bool(self._copies or len(self._connections))
+        return bool(self._copies.any or len(self._connections))
 
     def of(self, name: str, capture: str, rows: pa.Table) -> pa.Table:
         """Those rows of a set that count, of a table as it is written."""
@@ -191,9 +175,9 @@ class RowsOnce:
             copied = np.array([(capture, key) in self._sessions for key in keys], np.bool_)
         elif name == "connections":
             copied = np.isin(ints(rows, CONNECTION_NUMBER.name), self._connections)
-        elif name != "problems" and EXCHANGE_NUMBER.name in rows.column_names and capture in self._copies:
+        elif name != "problems" and EXCHANGE_NUMBER.name in rows.column_names:
             numbers = (ints(rows, field.name) for field in (CONNECTION_NUMBER, EXCHANGE_NUMBER))
-            copied = self._copies[capture].have(*numbers)
+            copied = self._copies.have(*numbers)
         else:
             return rows
         return rows.filter(arrow_array(~copied)) if copied.any() else rows
@@ -221,21 +205,24 @@ def _copied_brokers(connections: pa.Table) -> set[tuple[str, str]]:
 
 
 class _Exchanges:
-    """Exchanges of one set, by their ordinals."""
+    """Exchanges of connections, by their ordinals."""
 
     def __init__(self, copies: pa.Table) -> None:
         connection, n, count = (ints(copies, name) for name in ("connection", "n", "count"))
         order = np.lexsort((n, connection))
         self._connections = np.unique(connection)
+        self.any = bool(len(connection))
         self._first = self._place(connection, n)[order]
         self._last = self._first + count[order] - 1
 
     def _place(self, connection: Int64s, n: Int64s) -> Int64s:
-        """A number for each exchange, in order of connections and ordinals, of which some are below 0."""
+        """A number for each exchange, in order of connections and ordinals. Some ordinals are below 0."""
         return (np.searchsorted(self._connections, connection) << 40) + n
 
     def have(self, connection: Int64s, n: Int64s) -> Flags:
         """Whether these exchanges are among them."""
+        if not self.any:
+            return np.zeros(len(connection), np.bool_)
         at = np.searchsorted(self._connections, connection)
         known = self._connections[np.minimum(at, len(self._connections) - 1)] == connection
         place = self._place(connection, n)
@@ -245,7 +232,7 @@ class _Exchanges:
 
 
 class KnownCopies:
-    """What a query knows of copies after each of its batches, below `output`."""
+    """The knowledge of a query after each of its batches, below `output`."""
 
     def __init__(self, files: HadoopFiles, output: str, query: str) -> None:
         self._files = files
@@ -253,7 +240,7 @@ class KnownCopies:
         self._query = query
 
     def before(self, number: int) -> Known:
-        """What was known before this batch. Raises UsageError."""
+        """The knowledge before this batch. Raises UsageError."""
         earlier = [found for found in self._numbers() if found < number]
         if not earlier:
             return NOTHING
