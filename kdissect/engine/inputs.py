@@ -17,7 +17,7 @@ from kdissect.capture import Block, CaptureProblem, CaptureSet, FileReport, Memb
 from kdissect.capture.window import Window
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.exchanges.frame_bytes import Reader
-from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.kafka.streams.dissector import Harvest
 from kdissect.net.scanner import Scanner
 
 Words = npt.NDArray[np.int64]
@@ -108,9 +108,6 @@ class Inputs(Protocol):
         """Entered when the connections of a harvest are in the books; left when its exchanges are complete. Exchanges
         that are taken out of the harvest on entering are left alone."""
 
-    def ending(self, dissector: Dissector, segments: Segments) -> None:
-        """All packets of a capture were fed and what they completed was taken; what is unfinished is finished next."""
-
 
 class CaptureFiles:
     """Captures that are read from their files; `after`, `before`: only packets from then to then, in ns."""
@@ -127,6 +124,3 @@ class CaptureFiles:
     def completing(self, harvest: Harvest, completion: Completion) -> AbstractContextManager[None]:
         """No other thread looks."""
         return nullcontext()
-
-    def ending(self, dissector: Dissector, segments: Segments) -> None:
-        """Nothing is done."""

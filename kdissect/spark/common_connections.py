@@ -9,13 +9,12 @@ has several interfaces.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, reduce
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.sights.both_ends import Clock
@@ -138,21 +137,11 @@ def _learn(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordB
                 yield index_row(0, RowKind.LOOKS, data.as_py())
 
 
-def fingerprints(plan: Plan, common: Common | None, shuffle: Shuffle) -> list[str]:
-    """By capture, a hash of all that rows of it depend on in this respect; "" where it has nothing in common."""
-    sums = np.zeros((len(plan.sources), 2), np.uint64)
-    if common is not None:
-        made = partial(matching.fingerprints, plan=common.plan)
-        for number, packed in shuffle.rows(shuffle.through(made, common.frames, [RowKind.SIGHTS]), RowKind.SIGHTS):
-            sums[number] += np.frombuffer(packed, np.uint64)
-    return [one.tobytes().hex() if one.any() else "" for one in sums]
-
-
-def with_looks(plan: Plan, lasting: bool = False) -> Plan:
-    """The plan by which files are indexed. `lasting`: a later job may have more captures."""
+def with_looks(plan: Plan) -> Plan:
+    """The plan by which files are indexed."""
     several = plan.sources[0].interfaces if len(plan.sources) == 1 else ()
     interfaces = several if len(several) > 1 else ()
-    return replace(plan, looks=lasting or len(plan.sources) > 1 or bool(interfaces), interfaces=interfaces)
+    return replace(plan, looks=len(plan.sources) > 1 or bool(interfaces), interfaces=interfaces)
 
 
 def decoding_plan(plan: Plan, common: Common | None) -> Plan:
@@ -202,76 +191,39 @@ class BySpark:
 
 
 class Matching:
-    """Matches the captures of a job, by Spark. `plan`: `with_looks`; `index_of`: index rows of files.
+    """Matches the captures of a job, by Spark. `plan`: `with_looks`; `index`: index rows of all files."""
 
-    Where earlier jobs have left the looks of captures, `known`: by capture, the first of its files that has none there,
-    and how many of its packets have; and `looks`: LOOKS rows of the others.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        index_of: Callable[[Plan, Sequence[tuple[int, int]]], DataFrame],
-        known: Mapping[int, tuple[int, int]] | None = None,
-        looks: Sequence[DataFrame] = (),
-    ) -> None:
-        self._plan, self._index_of = plan, index_of
-        self._begins = {number: (known or {}).get(number, (0, 0)) for number in range(len(plan.sources))}
-        self._looks = looks
-        self._shuffle = BySpark(plan)
-        self._frames: list[tuple[DataFrame, dict[int, tuple[int, int]]]] = []
-        """Index rows that stay: and of which captures, from where on."""
-
-    def index(self, begins: Mapping[int, tuple[int, int]]) -> DataFrame:
-        """Index rows of these captures, from a file on (number, packets of it to skip)."""
-        frames, rest = [], dict(begins)
-        for frame, there in self._frames:
-            same = [number for number, begin in rest.items() if there.get(number) == begin]
-            if same:
-                frames.append(frame if same == list(there) else frame.where(frame["capture"].isin(same)))
-            rest = {number: begin for number, begin in rest.items() if number not in same}
-        sources = self._plan.sources
-        files = [(n, file) for n, (first, _) in rest.items() for file in range(first, len(sources[n].files))]
-        if files or not frames:
-            skips = {(number, first): skip for number, (first, skip) in rest.items() if skip}
-            more = self._index_of(replace(self._plan, skips=skips), files)
-            if self._plan.looks:
-                self._frames.append((self._shuffle.keep(more), rest))
-            frames.append(more)
-        return reduce(lambda one, other: one.unionAll(other), frames)
+    def __init__(self, plan: Plan, index: DataFrame) -> None:
+        self._plan, self._shuffle = plan, BySpark(plan)
+        self._index = self._shuffle.keep(index) if plan.looks else index
 
     @cached_property
     def _common(self) -> Common | None:
-        if len(self._plan.sources) == 1 and not self._plan.interfaces:
+        if not self._plan.looks:
             return None
-        looks = [self.index(self._begins), *self._looks]
-        common = match_captures(self._plan, looks, lambda captures: self.index(from_begin(captures)), self._shuffle)
-        self._shuffle.unpersist(*(frame for frame, _ in self._frames), *([] if common is None else common.frames))
+        common = match_captures(self._plan, [self._index], self._index_of, self._shuffle)
+        self._shuffle.unpersist(self._index, *([] if common is None else common.frames))
         return common
+
+    def _index_of(self, captures: Collection[int]) -> DataFrame:
+        if len(captures) == len(self._plan.sources):
+            return self._index
+        return self._index.where(self._index["capture"].isin(sorted(captures)))
 
     @cached_property
     def plan(self) -> Plan:
         """The plan of tasks that decode."""
         return decoding_plan(self._plan, self._common)
 
-    @cached_property
-    def fingerprints(self) -> list[str]:
-        """By capture, a hash of all that rows of it depend on in this respect; "" where it has nothing in common."""
-        return fingerprints(self._plan, self._common, self._shuffle)
-
-    def bucketed(self, plan: Plan, index: DataFrame) -> DataFrame:
-        """Index rows, in order, those of a bucket in one partition, with what its captures have in common."""
-        frames = [index] if self._common is None else [index, *self._common.frames]
-        return bucketed(plan, frames, DECODED)
+    @property
+    def bucketed(self) -> DataFrame:
+        """Index rows, in order, those of a bucket in one partition, with what their captures have in common."""
+        frames = [] if self._common is None else self._common.frames
+        return bucketed(self.plan, [self._index, *frames], DECODED)
 
     def unpersist(self) -> None:
         """Give back the disk that rows take."""
         self._shuffle.unpersist()
-
-
-def from_begin(captures: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """All files of these captures: see `Matching.index`."""
-    return dict.fromkeys(sorted(captures), (0, 0))
 
 
 def bucketed(plan: Plan, frames: Sequence[DataFrame], kinds: Sequence[int]) -> DataFrame:

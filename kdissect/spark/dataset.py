@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kdissect.arrays.typed_values import loaded
-from kdissect.problems import CaptureUnreadable
+from kdissect.problems import CaptureUnreadable, UsageError
 from kdissect.spark.cells.aligned_rows import ALIGNED, FROM_ALIGNED
 from kdissect.spark.cells.table_cells import STAGED
-from kdissect.spark.common_connections import Matching, from_begin, with_looks
+from kdissect.spark.common_connections import Matching, with_looks
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.schemas import arrow_schema, spark_schema, with_single, without
 from kdissect.spark.shares import spent_time, topic_shares, transaction_shares
@@ -109,14 +109,19 @@ class Dataset(Mapping[str, "DataFrame"]):
         return found
 
     @property
-    def reused(self) -> str:
-        """One line about what earlier jobs have left; empty where nothing is kept."""
-        return ""
-
-    @property
     def bytes(self) -> list[int]:
         """Bytes of each capture file."""
         return [size for source in self.plan.sources for size in source.stored]
+
+    def place(self) -> None:
+        """Make the tables as they are written: with their capture, broker and time. What was decoded before is decoded
+        again. Raises UsageError where only some columns of a table were asked for."""
+        if self.plan.placed:
+            return
+        if any(columns != SCHEMAS[name].names for name, columns in self.plan.tables.items()):
+            raise UsageError("only whole tables are written: ask for them without columns, or write them by Spark")
+        self.unpersist()
+        self.plan = replace(self.plan, settings=replace(self.plan.settings, dated=True))
 
     def unpersist(self) -> None:
         """Give back the disk that decoded rows take."""
@@ -129,7 +134,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         matching = self.__dict__.pop("_matching", None)
         if matching is not None:
             matching.unpersist()
-        for made in ("_told", "notes", "_outcome", "there", "searched"):
+        for made in ("_told", "notes", "_outcome", "staged_tables", "searched"):
             self.__dict__.pop(made, None)
         folder = self.__dict__.pop("_folder", None)
         if folder is not None:
@@ -151,8 +156,9 @@ class Dataset(Mapping[str, "DataFrame"]):
     def _schema(self, name: str) -> pa.Schema:
         return arrow_schema(name, self.plan.tables[name])
 
-    def _index(self, plan: Plan, files: Sequence[tuple[int, int]]) -> DataFrame:
-        """Index rows of files: (number of the capture, number of the file)."""
+    def _index(self, plan: Plan) -> DataFrame:
+        """Index rows of all files."""
+        files = [(number, file) for number, source in enumerate(plan.sources) for file in range(len(source.files))]
         tasks = _tasks(plan, [(n, file) for n, file in files if not plan.sources[n].spark_only])
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -167,16 +173,16 @@ class Dataset(Mapping[str, "DataFrame"]):
     @cached_property
     def _matching(self) -> Matching:
         """Matches the connections that several captures saw."""
-        return Matching(with_looks(self.plan), self._index)
+        plan = with_looks(self.plan)
+        return Matching(plan, self._index(plan))
 
     @cached_property
     def _followed(self) -> DataFrame:
         """Staged rows of the tasks that follow connections, units of giant ones among them."""
         from pyspark import StorageLevel
 
-        plan = self._matching.plan
-        rows = self._matching.bucketed(plan, self._matching.index(from_begin(range(len(plan.sources)))))
-        decoded = rows.mapInArrow(partial(_decode, plan=self._leaving_files(plan)), spark_schema(STAGED))
+        decode = partial(_decode, plan=self._leaving_files(self._matching.plan))
+        decoded = self._matching.bucketed.mapInArrow(decode, spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
 
     def _leaving_files(self, plan: Plan) -> Plan:
@@ -383,11 +389,11 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def _has(self, name: str) -> bool:
         """Whether there may be rows of a table that comes out of decoding."""
-        return self.there is None or name in self.there
+        return name in self.staged_tables
 
     @cached_property
-    def there(self) -> frozenset[str] | None:
-        """The staged tables that were decoded; None where that is not known."""
+    def staged_tables(self) -> frozenset[str]:
+        """The staged tables that were decoded."""
         notes = self._told + ([] if self._units is None else notes_of(self._units))
         return frozenset().union(*(loaded(data, frozenset[str]) for name, data in notes if name == decoding.THERE))
 

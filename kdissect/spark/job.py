@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +18,13 @@ from kdissect.engine.capture_tables import MADE
 from kdissect.engine.settings import Settings
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark.dataset import Dataset
-from kdissect.spark.keep.incremental import KeptDataset
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.source.remote_captures import remote_sources, split_local
 from kdissect.spark.stages.analysing import SUMMED
 from kdissect.spark.stages.plan import Plan, Source, source_of
 from kdissect.spark.whole_dataset import WholeDataset
 from kdissect.spark.workers import runs_on_this_machine
-from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.declaration import columns_of
 from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
 
@@ -63,7 +61,6 @@ def dissect(
     transport: str = "ranges",
     partitions: int | None = None,
     strict: bool = False,
-    keep: str | Path | None = None,
 ) -> Dataset:
     """Captures as DataFrames, one for each table: a mapping that reads nothing before a table is asked for.
 
@@ -72,10 +69,7 @@ def dissect(
     from names to columns. `start`, `end`, `keylog`, `hosts`, `verify`: as in `kdissect.open`, but for names that a
     capture carries, which are not read; `reveal`: keys, values and headers of `records` too. `transport`: "ranges"
     reads payloads again where they are needed, "payload" shuffles them. `partitions` of the decoding stage (None: by
-    size and cores). `strict`: a file that cannot be read to its end is an error, not a problem row. `keep`: a
-    directory, in any file system that Spark writes to, where decoded rows stay. A later call with the same directory
-    decodes only what is new. It is of one job at a time; tables made before by another call with it are not to be read
-    any more.
+    size and cores). `strict`: a file that cannot be read to its end is an error, not a problem row.
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
     """
@@ -92,7 +86,7 @@ def dissect(
         transport=transport,
         strict=strict,
     )
-    return job.on(spark, partitions, keep)
+    return job.on(spark, partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,30 +99,16 @@ class Job:
     strict: bool
     refused: list[tuple[str, str]]
 
-    def on(
-        self,
-        spark: SparkSession,
-        partitions: int | None = None,
-        keep: str | Path | None = None,
-        placed: bool = False,
-    ) -> Dataset:
-        """The job's tables; see `dissect`. `placed`: they are to be written (`kdissect.spark.writing`); what is kept
-        always is."""
+    def on(self, spark: SparkSession, partitions: int | None = None) -> Dataset:
+        """The job's tables; see `dissect`."""
         if partitions is not None and partitions < 1:
             raise UsageError(f"partitions must be 1 or more, not {partitions}")
-        if keep is None:
-            plan = self._plan(spark, partitions, self.sources, placed)
-            if partitions is None and self.fits_one_task(spark):
-                return WholeDataset(spark, plan, self.strict, _cores(spark) if self._bytes > FEW_BYTES else 0)
-            return Dataset(spark, plan, self.strict)
-        from kdissect.spark.keep.inventory import fingerprint
-        from kdissect.spark.keep.store import Store
-
-        if any(columns != SCHEMAS[name].names for name, columns in self.columns.items()):
-            raise UsageError("only whole tables are kept: name no columns, or do without keep")
-        options = fingerprint(self.columns, self.settings)
-        plan_of = partial(self._plan, spark, partitions, placed=True)
-        return KeptDataset(spark, plan_of, self.strict, Store(spark, str(keep)), options)
+        count = partitions or _partitions(spark, sum(sum(source.sizes) for source in self.sources))
+        each = BUCKET_BYTES if partitions is None else 0
+        plan = Plan(self.sources, self.columns, self.settings, labels(count), each, refused=self.refused)
+        if partitions is None and self.fits_one_task(spark):
+            return WholeDataset(spark, plan, self.strict, _cores(spark) if self._bytes > FEW_BYTES else 0)
+        return Dataset(spark, plan, self.strict)
 
     def fits_one_task(self, spark: SparkSession) -> bool:
         """Whether the job is done sooner by one task than spread over all cores, which takes more work."""
@@ -148,20 +128,9 @@ class Job:
         summed = not SUMMED.keys().isdisjoint(self.columns)  # one task would make these of all rows, in memory
         return cores is not None and cores <= ALONE_CORES and self._bytes <= ALONE_BYTES and not summed
 
-    def keeps(self, spark: SparkSession, partitions: int | None) -> bool:
-        """Whether decoded rows are kept if the caller does not say. Taking them up takes longer than reading again what
-        one task reads, but for a little."""
-        return partitions is not None or not self.fits_one_task(spark) or self._bytes <= FEW_BYTES
-
     @property
     def _bytes(self) -> int:
         return sum(sum(source.stored) for source in self.sources)
-
-    def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source], placed: bool) -> Plan:
-        count = partitions or _partitions(spark, sum(sum(source.sizes) for source in read))
-        settings = replace(self.settings, dated=placed)
-        each = BUCKET_BYTES if partitions is None else 0
-        return Plan(self.sources, self.columns, settings, labels(count), each, refused=self.refused)
 
 
 def prepare(

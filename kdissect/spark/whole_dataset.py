@@ -39,7 +39,14 @@ class WholeDataset(Dataset):
         super().__init__(spark, replace(plan, whole=True), strict)
         self._cores = cores
         self.straight: Straight | None = None
-        """What writes tables as they are made; to be set before anything is read. They are not to be asked for then."""
+        """What writes tables as they are made; to be set before anything is read. They are not to be asked for until
+        `end_straight`."""
+
+    def end_straight(self) -> None:
+        """Tables went into files as they were made, if any did: they are made again where they are asked for."""
+        if self.straight is not None:
+            self.straight = None
+            self.unpersist()
 
     @cached_property
     def _followed(self) -> DataFrame:

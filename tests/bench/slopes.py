@@ -79,7 +79,7 @@ def exchanges(path):
     tables["exchanges"].write.format("noop").mode("overwrite").save()
     tables.unpersist()
 def whole(path):
-    write(prepare(path, [table] if table else None).on(spark, int(partitions) or None, placed=True), out)
+    write(prepare(path, [table] if table else None).on(spark, int(partitions) or None), out)
 for path in itertools.chain(given, map(str.strip, sys.stdin)):
     (whole if out else exchanges)(path)
     print("done", flush=True)

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from kdissect.spark import dataset, job, time_spans
-from kdissect.spark.keep import incremental
 from kdissect.spark.stages import analysing
 from kdissect.spark.writing import placed_tables
 
 STAGES: dict[str, list[tuple[Any, str]]] = {
     "index": [(dataset, "index")],
-    "decode": [(incremental, "_decode")],
+    "decode": [(dataset, "_decode")],
     "analyse": [(dataset, "_analyse")],
     "find": [(analysing, "find_findings")],
     "write": [(placed_tables, "write_staged")],
@@ -58,7 +57,7 @@ def main(captures: str, output: str) -> None:
     session = built.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     time_spans.SPAN_ROWS = 200  # of the analysis the first span's worker is killed
-    made = job.prepare(captures).on(session, 3, f"{output}/kept", placed=True)
+    made = job.prepare(captures).on(session, 3)
     print(sorted(placed_tables_of(made, f"{output}/tables").items()))
     session.stop()
 

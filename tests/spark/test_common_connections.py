@@ -14,7 +14,6 @@ import kdissect
 import kdissect.spark
 from kdissect.engine.capture_tables import MADE
 from kdissect.spark.common_connections import BySpark
-from kdissect.spark.dataset import Dataset
 from kdissect.spark.source import remote_captures
 from kdissect.spark.stages.matching import matching_steps as matching
 from tests.other_cluster import write_other_cluster
@@ -131,62 +130,17 @@ def test_connections_matched_in_parts(
 
 @pytest.mark.spark
 @pytest.mark.filterwarnings(WARNED)
-@pytest.mark.parametrize(
-    ("kept", "names"),
-    [
-        pytest.param(False, ["exchanges", "connections", "clock_offsets"], id="decoded", marks=pytest.mark.exhaustive),
-        pytest.param(True, [*MADE, "clock_offsets"], id="kept"),
-    ],
-)
 def test_captures_that_only_spark_reads(
-    spark: Any, captures: Path, tmp_path: Path, equal: Any, rotate: Any, monkeypatch: pytest.MonkeyPatch, kept: bool,
-    names: list[str],
-) -> None:  # fmt: skip
+    spark: Any, captures: Path, tmp_path: Path, equal: Any, rotate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No table differs from those of one machine."""
     monkeypatch.setattr(remote_captures, "_LOCAL", remote_captures.re.compile("never:"))  # as if it were far away
     paths = sets(captures, tmp_path, rotate)
-    expected = kdissect.open(paths).tables(names)
+    expected = kdissect.open(paths).tables([*MADE, "clock_offsets"])
     assert len(set(expected["exchanges"]["capture"].to_pylist())) == 1
-    options: dict[str, Any] = {"keep": tmp_path / "kept"} if kept else {}
-    for _ in range(1 + kept):
-        made = kdissect.spark.dissect(spark, [path.as_uri() for path in paths], names, partitions=2, **options)
-        equal({name: frame.toArrow() for name, frame in made.items()}, expected)
-        made.unpersist()
-    assert not kept or made.reused == "2 of 2 captures as decoded before, 0 decoded whole"
-
-
-@pytest.mark.spark
-@pytest.mark.filterwarnings(WARNED)
-def test_kept_captures_are_read_again_only_where_others_share_their_connections(
-    spark: Any, captures: Path, tmp_path: Path, equal: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What tells their flows to captures that come later is kept with their rows."""
-    read: list[str] = []
-    index: Callable[..., Any] = Dataset._index
-
-    def noted(made: Any, plan: Any, files: Any) -> Any:
-        read.extend(plan.sources[number].name for number, _ in files)
-        return index(made, plan, files)
-
-    monkeypatch.setattr(Dataset, "_index", noted)
-    client, broker = both_ends(captures, tmp_path)
-    others = [captures / name for name in ("raw_ids.pcap", "base_tiny.pcap")]
-    tables = ["exchanges", "connections", "clock_offsets"]
-
-    def job(*paths: Path, reused: str | None = None) -> set[str]:
-        read.clear()
-        made = kdissect.spark.dissect(spark, list(paths), tables, keep=tmp_path / "kept", partitions=2)
-        equal({name: frame.toArrow() for name, frame in made.items()}, kdissect.open(list(paths)).tables(tables))
-        assert reused in (None, made.reused)
-        return set(read)
-
-    none = "0 of 2 captures as decoded before, 2 decoded whole"
-    assert job(client, others[0], reused=none) == {"client.pcap", "raw_ids.pcap"}
-    met = "1 of 3 captures as decoded before, 2 decoded whole"
-    assert job(client, others[0], broker, reused=met) == {"client.pcap", "broker.pcap"}
-    assert job(client, others[0], broker, reused="3 of 3 captures as decoded before, 0 decoded whole") == set()
-    assert job(client, others[0], broker, others[1]) >= {"base_tiny.pcap", "client.pcap", "broker.pcap"}
-    assert job(client, others[0], others[1]) == {"client.pcap"}
+    made = kdissect.spark.dissect(spark, [path.as_uri() for path in paths], list(expected), partitions=2)
+    equal({name: frame.toArrow() for name, frame in made.items()}, expected)
+    made.unpersist()
 
 
 @pytest.mark.spark

@@ -36,7 +36,4 @@ def test_there_and_back(captures: Path, tmp_path: Path, package: str | None) -> 
     ran = subprocess.run([*job, *chosen], env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     by_range = package is not None
-    assert ran.stdout.splitlines() == [
-        f"ranged {[by_range]}", "0 of 1 capture as decoded before, 1 decoded whole", "True",
-        f"ranged {[by_range] * 2}", "1 of 2 captures as decoded before, 1 decoded whole", "True",
-    ]  # fmt: skip
+    assert ran.stdout.splitlines() == [f"ranged {[by_range]}", "True", f"ranged {[by_range] * 2}", "True"]

@@ -113,7 +113,7 @@ def test_on_file_systems_of_hadoop(
 
     heartbeat(HadoopFolder(HadoopFiles(spark), f"file:{tmp_path}"), tmp_path)
     put(tmp_path / LEASES, ELSEWHERE)
-    job = prepare(captures / "base_tiny.pcap", ["groups"]).on(spark, 2, placed=True)
+    job = prepare(captures / "base_tiny.pcap", ["groups"]).on(spark, 2)
     with pytest.raises(UsageError, match="process 4711 on another-host"):
         write(job, str(tmp_path))
     assert main(["spark", str(captures / "base_tiny.pcap"), "-o", str(tmp_path)]) == 2

@@ -15,10 +15,8 @@ import kdissect
 from kdissect.analysis.sights import both_ends
 from kdissect.engine.sights import survey
 from kdissect.spark.cells import table_cells
-from kdissect.spark.cells.aligned_rows import ALIGNED
 from kdissect.spark.cells.table_cells import Cell, cell, join_cells, read_cell
 from kdissect.spark.job import BUCKET_BYTES, prepare
-from kdissect.spark.keep import handover
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import Plan
@@ -107,20 +105,6 @@ def test_rows_that_wait_for_their_file_are_measured_once(tmp_path: Path) -> None
     for _ in range(200):
         files.add("exchanges", Piece())  # type: ignore[arg-type]
     assert len(asked) == 200
-
-
-def test_captures_of_a_partition_have_lots_of_their_own(captures: Path, tmp_path: Path) -> None:
-    """Aligned rows are worked on lot by lot: a task would hold those of all captures, if they had the same."""
-    job = prepare(copies(captures, tmp_path / "in", 6, "base_short.pcap"), ["deliveries"])
-    plan = Plan(job.sources, job.columns, job.settings, [0])
-    rows = [batch.slice(at, 1) for batch in index([(n, 0) for n in range(6)], plan) for at in range(batch.num_rows)]
-    lots: dict[int, set[int]] = {}
-    for batch in handover.decode(sorted(rows, key=lambda row: row["capture"][0].as_py()), plan):
-        for row in batch.to_pylist():
-            if row["table"].startswith(ALIGNED):
-                lots.setdefault(row["source"], set()).add(row["lot"])
-    assert len(lots) == 6
-    assert sum(map(len, lots.values())) == len(set().union(*lots.values()))
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:

@@ -62,7 +62,6 @@ def test_files_are_asked_for_their_size_once(captures: Path, tmp_path: Path, mon
         patched.setattr(Path, "stat", None)
         assert job.fits_one_task(None)  # type: ignore[arg-type]
         assert job.by_one_task(2)
-        assert job.keeps(None, None)  # type: ignore[arg-type]
         assert Dataset(None, plan, False).bytes == [size]  # type: ignore[arg-type]
 
 

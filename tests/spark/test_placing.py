@@ -148,7 +148,8 @@ def test_tables_that_are_written(spark: Any, captures: Path, tmp_path: Path) -> 
     paths = [captures / name for name in names]
     local = kdissect.open(paths).tables(WRITTEN)
     job = prepare(paths, WRITTEN)
-    whole = job.on(spark, 2, placed=True)
+    whole = job.on(spark, 2)
+    whole.place()
     made = {name: frame.toArrow() for name, frame in PlacedTables(whole).items()}
     whole.unpersist()
     exchanges = {row["exchange_id"]: row for row in local["exchanges"].to_pylist()}
@@ -173,7 +174,8 @@ def test_tables_that_are_written(spark: Any, captures: Path, tmp_path: Path) -> 
     sessions = made["session_partitions"].to_pylist()
     assert sessions
     assert all(row["capture"] and row["broker"] and row["at"] for row in sessions)
-    alone = prepare(paths, ["producer_ids"]).on(spark, 2, placed=True)
+    alone = prepare(paths, ["producer_ids"]).on(spark, 2)
+    alone.place()
     rows = PlacedTables(alone)["producer_ids"].toArrow().to_pylist()
     assert {row["broker"] for row in rows} == {exchanges[row["exchange_id"]]["broker"] for row in rows}
     alone.unpersist()

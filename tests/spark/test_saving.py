@@ -10,7 +10,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+import kdissect.spark
 from kdissect.engine.capture_tables import MADE
+from kdissect.problems import UsageError
 from kdissect.spark.job import prepare
 from kdissect.spark.writing import saving
 from kdissect.spark.writing.destination import DATE_AND_CLUSTER
@@ -33,7 +35,7 @@ def test_each_job_and_each_capture_set_is_told(
     said: list[tuple[str, str]] = []
     with caplog.at_level("INFO", "kdissect.spark"):
         write(
-            prepare(folder, ["groups", "problems"]).on(spark, 2, placed=True),
+            prepare(folder, ["groups", "problems"]).on(spark, 2),
             str(tmp_path / "out"),
             on_start=lambda name: said.append((name, spark.sparkContext.getLocalProperty("spark.job.description"))),
         )
@@ -51,7 +53,7 @@ def test_each_job_and_each_capture_set_is_told(
 def test_every_row_has_its_ids_as_numbers(spark: Any, captures: Path, tmp_path: Path, partitions: int | None) -> None:
     """Written by one task and by many; among them are orphans and problems with a connection alone."""
     paths = [captures / f"{name}.pcap" for name in ("k4_transactions", "k4_share_group", "field_midstream")]
-    write(prepare(paths, list(SCHEMAS)).on(spark, partitions, placed=True), str(tmp_path))
+    write(prepare(paths, list(SCHEMAS)).on(spark, partitions), str(tmp_path))
     rows = {name: read_cut(tmp_path / name) for name in SCHEMAS}
     numbered = [name for name, table in rows.items() if "connection_number" in table.column_names]
     assert len([name for name in numbered if rows[name].num_rows]) > 12
@@ -80,7 +82,7 @@ def test_no_column_of_folders_is_void(spark: Any, captures: Path, tmp_path: Path
     names = ["exchanges", "session_partitions", "api_versions", "topics", "clock_offsets", "problems"]
     by = ["date", "cluster", "broker"]
     for folder, capture in (("told", "base_tiny.pcap"), ("untold", "field_midstream.pcap")):
-        job = prepare(captures / capture, names).on(spark, placed=True)
+        job = prepare(captures / capture, names).on(spark)
         rows = write(job, str(tmp_path / folder), by=dict.fromkeys(names, by))
         for name in names:
             frame = spark.read.parquet(str(tmp_path / folder / name))
@@ -109,10 +111,10 @@ def test_tables_are_cut_by_date_and_cluster(
     monkeypatch.setattr(saving, "FILE_BYTES", 1 << 10)  # of captures for each task
     names = ["exchanges", "connections", "fetch_sessions", "topics", "api_versions", "findings", "problems"]
     job = prepare([captures / "base.pcap", captures / "era_0_8_2.pcap", captures / "k4_share_group.pcap"], names)
-    made = job.on(spark, partitions, placed=True)
+    made = job.on(spark, partitions)
     plain = write(made, str(tmp_path / "plain"), by={})
     # What several tasks decoded is there for a second time; a task that does all writes rows as it makes them.
-    assert write(made if partitions else job.on(spark, placed=True), str(tmp_path / "cut")) == plain
+    assert write(made if partitions else job.on(spark), str(tmp_path / "cut")) == plain
     made.unpersist()
     for name in names:
         place, rows = tmp_path / "cut" / name, ds.dataset(tmp_path / "plain" / name).to_table()
@@ -138,8 +140,8 @@ def test_one_task_writes_what_many_write(spark: Any, captures: Path, tmp_path: P
     sums = ["time_budget", "time_ledger", "topic_traffic", "deliveries", "traced"]
     tables = [*MADE, "producers", *sums, "transactions", "transaction_steps"]
     job = prepare([captures / "base.pcap", captures / "k4_share_group.pcap"], tables)
-    counts = [write(job.on(spark, parts, placed=True), str(tmp_path / str(parts))) for parts in (None, 3)]
-    plain = write(job.on(spark, 3, placed=True), str(tmp_path / "plain"), by={})
+    counts = [write(job.on(spark, parts), str(tmp_path / str(parts))) for parts in (None, 3)]
+    plain = write(job.on(spark, 3), str(tmp_path / "plain"), by={})
     assert counts == [plain, plain]
     assert list(plain) == tables
     for name in tables:
@@ -157,3 +159,22 @@ def test_one_task_writes_what_many_write(spark: Any, captures: Path, tmp_path: P
     assert not list((tmp_path / "None" / "_snapshots").glob("*/_parts"))
     file = next((tmp_path / "None" / "exchanges").rglob("*.parquet"))
     assert pq.read_schema(file).field("api").metadata[b"doc"]
+
+
+@pytest.mark.parametrize("partitions", [None, 2])
+def test_tables_are_there_before_and_after_they_are_written(
+    spark: Any, captures: Path, tmp_path: Path, partitions: int | None
+) -> None:
+    """Those of `dissect`, written twice."""
+    made = kdissect.spark.dissect(spark, captures / "base_tiny.pcap", ["exchanges", "groups"], partitions=partitions)
+    count = made["exchanges"].count()
+    for place in ("one", "two"):
+        assert kdissect.spark.write(made, str(tmp_path / place))["exchanges"] == count > 0
+        assert spark.read.parquet(str(tmp_path / place / "exchanges")).count() == made["exchanges"].count() == count
+    made.unpersist()
+
+
+def test_tables_of_some_columns_are_not_written(spark: Any, captures: Path, tmp_path: Path) -> None:
+    made = kdissect.spark.dissect(spark, captures / "base_tiny.pcap", {"exchanges": ["api"]})
+    with pytest.raises(UsageError, match="only whole tables"):
+        kdissect.spark.write(made, str(tmp_path))

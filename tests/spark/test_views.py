@@ -60,7 +60,7 @@ READ = (
 def test_ten_queries_to_begin_with(spark: Any, captures: Path, tmp_path: Path) -> None:
     """Each statement of docs/spark.md, on written tables."""
     paths = [captures / f"{name}.pcap" for name in QUERIED]
-    kdissect.spark.write(prepare(paths, READ).on(spark, placed=True), str(tmp_path))
+    kdissect.spark.write(prepare(paths, READ).on(spark), str(tmp_path))
     kdissect.spark.views(spark, tmp_path)
     queries = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "spark.md").read_text(), re.DOTALL)
     assert len(queries) == 10

@@ -77,12 +77,6 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
     help="Read payloads again by ranges (the default), or shuffle them.",
 )
 @click.option(
-    "--keep/--no-keep",
-    default=None,
-    help="Leave what was decoded in DIR/_kdissect, so that the next run decodes only what is new. Not given: "
-    "yes, but not of more than 64 MB with up to four cores, which are read again in less time.",
-)
-@click.option(
     "--append",
     is_flag=True,
     help="Append rows of files that came into the directory CAPTURE since the last such run, and change nothing else. "
@@ -114,7 +108,6 @@ def spark(
     form: str,
     partitions: int | None,
     transport: str,
-    keep: bool | None,
     append: bool,
     quiet: float | None,
     forget: float | None,
@@ -126,17 +119,16 @@ def spark(
     """Read any number of captures with Spark and write every table as a directory of Parquet files.
 
     Rotated files are one capture: connections that cross them stay whole. Tables are those of kdissect CAPTURE -o DIR/.
-    Run again over captures that have grown, it decodes what is new and makes the tables of all that it knows. With
-    --append it reads what came into a directory, and appends its rows.
+    Run again, it reads all captures again, and its tables take the place of those before. With --append it reads what
+    came into a directory since the last such run, and appends its rows.
     Needs the extra kdissect[spark] and Java 17 or newer.
     """
     if not captures:
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
     from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.job import prepare
-    from kdissect.spark.keep.store import Store
     from kdissect.spark.source.remote_captures import split_local
-    from kdissect.spark.writing.destination import KEPT, check_format, partitioned, shared, target
+    from kdissect.spark.writing.destination import check_format, partitioned, shared, target
     from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.saving import write
     from kdissect.spark.writing.streamed_tables import CHECKPOINT
@@ -164,8 +156,7 @@ def spark(
         job = (
             None if split_local(captures)[1] else named()
         )  # what is wrong with local files is said before Spark starts
-        plain = form == "parquet" and not (partitions or keep or Path(output, KEPT).exists())
-        light = job is not None and _light(job, master, plain)
+        light = job is not None and _light(job, master, form == "parquet" and not partitions)
         with _started(output, master, confs, light) as session:
             check_format(session, form)
             files = HadoopFiles(session)
@@ -177,12 +168,7 @@ def spark(
             shared(session, output)
             with leased(files, output) if elsewhere else contextlib.nullcontext(lease) as mine:
                 job = job or named(spark=session)
-                kept = target(output, KEPT)
-                if keep is None:
-                    keep = job.keeps(session, partitions) or Store(session, kept).newest().number > 0
-                made = job.on(session, partitions, kept if keep else None, placed=True)
-                if made.reused:
-                    terminal.say(made.reused)
+                made = job.on(session, partitions)
                 with Stages(session) as stages:
                     stage = partial(setattr, stages, "name")
                     cut = None if partition_by is None else columns
@@ -351,7 +337,7 @@ def _needs() -> None:
 
 def _light(job: Job, master: str | None, plain: bool) -> bool:
     """Whether the JVM has little to do: for small captures, and where one task of Python does all. `plain`: as Parquet,
-    and not to be kept."""
+    and by as many tasks as that takes."""
     from kdissect.engine.readahead import cores
 
     found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master or "local[*]")

@@ -101,7 +101,6 @@ class Pass:
                 self.progress(window.end)
                 yield None
             clock.at(TCP)
-            self.inputs.ending(dissector, scanner)
             scanner.end_input()
             yield from self.complete_harvests(dissector.finish(), scanner.flows, completion)
         clock.at(REST)

@@ -315,15 +315,6 @@ class Dissector:
         free: Words = flows
         return free
 
-    def known_flows(self, flows: int) -> Words:
-        """The flows, of so many, with a connection that may still change: open, or ended and not forgotten yet."""
-        known = self._parked.holds(np.arange(flows))
-        half_open = self.conn_of[:flows] < -1
-        known[: len(half_open)] |= half_open
-        rows = self._connections[self.M[self._connections + C.number] >= 0]
-        known[self.M[rows + C.flow]] = True
-        return np.flatnonzero(known)
-
     def finish(self) -> Iterator[Harvest]:
         """The capture ended: finish every connection."""
         self._put_off = False

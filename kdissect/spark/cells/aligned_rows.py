@@ -40,9 +40,9 @@ CARRYING = np.array([ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.SHARE_FETCH], np.int64
 
 class AlignedRows:
     """Rows of the tables that those of `tables` which stand in FROM_ALIGNED read, until there are enough of them.
-    `origin`: see STAGED; `lot`: the number before that of the first lot."""
+    `origin`: see STAGED."""
 
-    def __init__(self, tables: Collection[str], origin: int = 0, lot: int = 0) -> None:
+    def __init__(self, tables: Collection[str], origin: int = 0) -> None:
         self._read: dict[str, set[str]] = {}
         self._carrying = "transactions" not in tables
         for made in FROM_ALIGNED.keys() & set(tables):
@@ -51,7 +51,7 @@ class AlignedRows:
                     self._read.setdefault(name, set()).update(columns, sort_columns(name))
         self._origin = origin
         self._kept: dict[str, list[pa.RecordBatch]] = {}
-        self._size, self._lot = 0, lot
+        self._size = self._lot = 0
 
     def take(self, tables: Mapping[str, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Take a part of a run: rows of exchanges, or what belongs to those of the part before. Staged rows when there

@@ -156,7 +156,6 @@ def open_remote(places: Sequence[tuple[str, Lister]], payload: bool) -> list[Sou
         for capture in captures:
             members = [stands[member.path] for member in capture.members if member.path is not None]
             names = [(member.name, one.path) for member, one in zip(capture.members, members, strict=True)]
-            stamps = [(one.size, one.changed) for one in members]
             left = []
             for path, why in capture.left_out:
                 true = stands[Path(path)].path
@@ -167,7 +166,7 @@ def open_remote(places: Sequence[tuple[str, Lister]], payload: bool) -> list[Sou
             storage = files if isinstance(files, Storage) else None
             ranged = storage is not None and not payload and capture.rereadable
             sizes = stored if ranged else [0] * len(names)
-            sources.append(Source(capture.name, names, sizes, ranged, left, stored, stamps, described, storage))
+            sources.append(Source(capture.name, names, sizes, ranged, left, stored, True, described, storage))
             capture.close()
         return sources
 

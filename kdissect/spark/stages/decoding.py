@@ -6,7 +6,7 @@ topics, groups of clients) are collected from this partition's messages and sent
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -26,7 +26,7 @@ from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.run import Run
 from kdissect.kafka.completed import Quality
 from kdissect.kafka.exchanges.completion import Completion
-from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.kafka.streams.dissector import Harvest
 from kdissect.spark.cells.aligned_rows import FROM_ALIGNED, AlignedRows
 from kdissect.spark.cells.table_cells import Cell, Pieces, Stash, cell, kept_note, rows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
@@ -97,17 +97,12 @@ class Learned:
 
 
 class PartitionInputs:
-    """The captures that index rows in order of (capture, file, chunk) belong to: what a run reads.
-
-    `ended`: told when a capture's packets were all fed,
-    before what is unfinished is finished.
-    """
+    """The captures that index rows in order of (capture, file, chunk) belong to: what a run reads."""
 
     def __init__(self, plan: Plan, books: Books) -> None:
         self.plan = plan
         self.departures = Departures(plan, books.ledger, books.builder.sights)
         self.index: Iterator[IndexRow] = iter(())
-        self.ended: Callable[[Dissector, Segments], None] = lambda dissector, segments: None
         self._books = books
 
     def readings(self) -> Iterator[tuple[int, Packets, Segments]]:
@@ -126,10 +121,6 @@ class PartitionInputs:
             ids = dictionary(client[named], completion.dissector.client_ids)
             size = len(self._books.ledger.connections)
             builder.clients.client_id.note(connection[named], n[named], ids, size)
-
-    def ending(self, dissector: Dissector, segments: Segments) -> None:
-        """See Inputs."""
-        self.ended(dissector, segments)
 
 
 def decode(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
@@ -155,12 +146,12 @@ def _note_tables(staged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Decoding:
-    """Decodes one partition to staged rows. `whole`: whether connections are whole here. `lot`: see `AlignedRows`."""
+    """Decodes one partition to staged rows. `whole`: whether connections are whole here."""
 
-    def __init__(self, plan: Plan, whole: bool, origin: int = 0, lot: int = 0) -> None:
+    def __init__(self, plan: Plan, whole: bool, origin: int = 0) -> None:
         self.plan = plan
         self.whole = whole
-        self._origin, self._lot = origin, lot
+        self._origin = origin
         _, self.books = analysed([source.without_files() for source in plan.sources], plan.decoded, plan.settings)
         by_broker = stage_by_broker(plan.decoded)
         self._coded = coded_tables(plan.tables)
@@ -183,7 +174,7 @@ class Decoding:
                 pieces.wait()
 
     def _staged(self, parts: Iterable[pipeline.Rows], stash: Stash) -> Iterator[pa.RecordBatch]:
-        lots, aligned = self._lots, AlignedRows(self.plan.tables, self._origin, self._lot)
+        lots, aligned = self._lots, AlignedRows(self.plan.tables, self._origin)
         for part in parts:
             yield from aligned.take(part.tables)
             mine = {message_name(*kind): batch for kind, batch in part.beside.items()}
@@ -266,8 +257,8 @@ class Decoding:
 class Following(Decoding):
     """Decodes one partition and follows its connections."""
 
-    def __init__(self, plan: Plan, origin: int = 0, lot: int = 0) -> None:
-        super().__init__(plan, whole=True, origin=origin, lot=lot)
+    def __init__(self, plan: Plan, origin: int = 0) -> None:
+        super().__init__(plan, whole=True, origin=origin)
         self.inputs = PartitionInputs(plan, self.books)
 
     def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -65,8 +65,6 @@ class FileFacts:
     lost_problems: int
     tally: Tally
     error: str | None
-    last: int
-    """Number of the last TCP packet, 0 for none."""
     absent: bool = False
     """The driver saw the file, and the executor that was to read it did not."""
 
@@ -105,7 +103,7 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
             if plan.interfaces:
                 views.append(carrying(segments))
             elif plan.looks:
-                looking.add_rows(segments[segments[:, sg.PACKET] > chunks.skip][:, HEADERS], len(scanner.flows))
+                looking.add_rows(segments[:, HEADERS], len(scanner.flows))
             chunks.add_block(block, segments)
             if chunks.full:
                 yield from chunks.cut(scanner.flows)
@@ -120,8 +118,7 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
     elif plan.looks:
         yield from _looks(plan, number, looking, scanner.flows)
     facts = FileFacts(
-        number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error, chunks.last,
-        absent,
+        number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error, absent,
     )  # fmt: skip
     capture.close()
     buckets = plan.buckets_of(number)
@@ -163,17 +160,12 @@ class Chunks:
         """Bucket of each flow met so far: of a type that sorts in linear time."""
         self._count = self._bytes = 0
         self._most = min(max(ROWS, ROWS_A_BUCKET * len(self._labels)), MOST_ROWS)
-        self.skip = plan.skips.get((number, file), 0)
-        self._chunk = self.skip
-        """Number of the next chunk: behind all of those, at most one for each packet, that an earlier job has made."""
-        self.last = 0
-        """Number of the last packet taken."""
+        self._chunk = 0
+        """Number of the next chunk."""
 
     def add_block(self, block: Block, segments: Words) -> None:
-        """The segment rows of a block, but for those of packets that an earlier job has read."""
-        if len(segments):
-            self.last = max(self.last, int(segments[:, sg.PACKET].max()))
-        rows = segments[segments[:, sg.PACKET] > self.skip]
+        """The segment rows of a block."""
+        rows = segments.copy()
         inline = rows[:, sg.AT] >= EXTRA if self.source.ranged else rows[:, sg.LEN] > 0
         payload = np.zeros(0, np.uint8)
         if inline.any():
@@ -184,12 +176,6 @@ class Chunks:
         self._payloads.append(payload)
         self._count += len(rows)
         self._bytes += len(payload)
-
-    def again(self, chunk: int, rows: Words, flows: Words, payload: bytes | None) -> Iterator[pa.RecordBatch]:
-        """Rows that were packed before, cut into this job's buckets."""
-        self._rows, self._payloads = [rows], [np.frombuffer(payload or b"", np.uint8)]
-        self._count, self._chunk = len(rows), chunk
-        yield from self.cut(flows)
 
     def secrets(self, keys: list[bytes]) -> pa.RecordBatch:
         """TLS keys that stand in the file, for each of its buckets; before the packets that follow them."""

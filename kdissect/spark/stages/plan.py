@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2b
 from pathlib import Path
@@ -78,17 +78,12 @@ class Source:
     """What was named together with it and is no capture: (path, why)."""
     stored: Sequence[int] = ()
     """Bytes of each file as it is stored, compressed or not, when the job was made."""
-    stamps: Sequence[tuple[int, int]] = ()
-    """For files elsewhere: bytes and time of change of each."""
+    remote: bool = False
+    """Whether its files are in a file system elsewhere."""
     described: Sequence[str] = ()
-    """The interfaces that such a file describes at its begin."""
+    """The interfaces that a remote file describes at its begin."""
     storage: Storage | None = None
     """What tasks read such files with; None where only Spark can."""
-
-    @property
-    def remote(self) -> bool:
-        """Whether its files are in a file system elsewhere."""
-        return bool(self.stamps)
 
     @property
     def spark_only(self) -> bool:
@@ -132,8 +127,6 @@ class Plan:
     """Bytes of frames after which a connection's bulk is decoded by tasks of its own: some seconds of work."""
     unit: int = 32 << 20
     """Bytes of frames that such a task is given at once."""
-    skips: Mapping[tuple[int, int], int] = field(default_factory=dict)
-    """(number of the capture, number of the file) -> how many of its packets were read by an earlier job."""
     refused: Sequence[tuple[str, str]] = ()
     """Files that were named and cannot be read as captures: (name, why)."""
     whole: bool = False

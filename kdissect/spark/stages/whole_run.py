@@ -211,7 +211,7 @@ class Reading:
         for number, capture in enumerate(self._run.books.captures):
             for file, report in enumerate(capture.reports):
                 problems = [problem for problem in capture.problems if problem.file == file]
-                facts = FileFacts(number, file, report, problems, 0, NOTHING_COUNTED, None, 0)
+                facts = FileFacts(number, file, report, problems, 0, NOTHING_COUNTED, None)
                 yield kept_note(FILE, facts, FileFacts)
 
     def _errors(self) -> list[str]:

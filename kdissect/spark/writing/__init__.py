@@ -1,1 +1,1 @@
-"""Tables on their way to where they are kept: what is added to them, and how they take the place of the last run's."""
+"""Tables on their way to their folders: what is added to them, and how they take the place of the last run's."""

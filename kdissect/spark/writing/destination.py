@@ -21,9 +21,6 @@ from kdissect.tables.declaration import SCHEMAS, declared
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KEPT = "_kdissect"
-"""Where what was decoded stays, below the output; readers of Spark pass over names that begin like this."""
-
 DATE_AND_CLUSTER = ("date", "cluster")
 """The columns that tables are cut by unless something else is asked for."""
 NOWHERE = "/no-such-place-for-kdissect"

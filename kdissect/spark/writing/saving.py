@@ -1,4 +1,4 @@
-"""`kdissect.spark.write`: the tables of a job to where they are kept."""
+"""`kdissect.spark.write`: the tables of a job to their folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from kdissect.analysis.findings.phrases import many
 from kdissect.capture.condition import CaptureProblem
-from kdissect.problems import UsageError
 from kdissect.spark.dataset import Dataset
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
@@ -59,21 +58,24 @@ def write(
     on_start: Callable[[str], None] = lambda name: None,
     lease: Lease | None = None,
 ) -> dict[str, int]:
-    """Write every table of a job (`Job.on(..., placed=True)`, or one that is kept) below `output`; rows of each.
+    """Write every table of a job below `output`; rows of each.
 
-    All of them are there together at the end (`snapshots`), in Delta or Iceberg table by table, where rows of exchanges
-    are merged by their id. Each has `capture`, `broker`, `at`, `date` and its ids as numbers. `by`: for each table the
-    columns that folders are made by; None: DATE_AND_CLUSTER where tasks write Parquet themselves, on disks that they
-    share, else none. `on_start` is called with the name of each step, such as a table's; Spark's UI shows the steps,
-    too. `lease`: the caller's for `output`; without it the function takes one. Logs a line for each capture set
-    (`kdissect.spark`, INFO). Raises OutputError where nothing can be written, UsageError for a job that was not made to
-    be written, and while another run writes to `output`."""
-    if not dataset.plan.placed:
-        raise UsageError("these tables were not made to be written: ask for them with keep=, or write them by Spark")
+    All of them are there together at the end (`snapshots`), in Delta or Iceberg table by table. Each has `capture`,
+    `broker`, `at`, `date` and its ids as numbers; rows that were decoded to be read are decoded again for these. `by`:
+    for each table the columns that folders are made by; None: DATE_AND_CLUSTER where tasks write Parquet themselves, on
+    disks that they share, else none. `on_start` is called with the name of each step, such as a table's; Spark's UI
+    shows the steps, too. `lease`: the caller's for `output`; without it the function takes one. Logs a line for each
+    capture set (`kdissect.spark`, INFO). Raises OutputError where nothing can be written, UsageError for a job of which
+    only some columns were asked for, and while another run writes to `output`."""
+    dataset.place()
     files = HadoopFiles(dataset.spark)
     files.try_out(output)
     with leased(files, output) if lease is None else contextlib.nullcontext(lease) as held:
-        return _write(dataset, output, form, by, on_start, files, held)
+        try:
+            return _write(dataset, output, form, by, on_start, files, held)
+        finally:
+            if isinstance(dataset, WholeDataset):
+                dataset.end_straight()
 
 
 def _write(

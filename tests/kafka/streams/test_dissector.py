@@ -85,7 +85,6 @@ def test_a_flow_is_free_again_when_its_connection_is_finished() -> None:
     window, rows = _fed(STEPS)
     dissector = Dissector(window, programs())
     _ids(dissector, rows)
-    assert dissector.known_flows(1).tolist() == [0]
     assert dissector.free_flows().tolist() == []
     _last(dissector)
     assert dissector.free_flows().tolist() == [0]
@@ -128,7 +127,6 @@ def test_it_comes_where_the_end_finishes_nothing() -> None:
     later[0, FLOW], later[0, FLAGS], later[0, LEN] = 2, SYN, 0
     dissector = Dissector(window, programs())
     assert list(dissector.feed(np.concatenate([rows, later]), 2, last=True)) == []
-    assert dissector.known_flows(2).tolist() == [1]
     first, silent = dissector.finish()
     assert first.exchanges["correlation"].tolist() == list(range(6))
     assert (len(first.ended), len(silent.silent)) == (1, 1)

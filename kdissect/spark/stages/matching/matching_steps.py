@@ -54,7 +54,7 @@ from kdissect.engine.sights.interfaces import OneSight, Views
 from kdissect.engine.sights.one_file import flow_hashes, name_of
 from kdissect.engine.sights.survey import Onlooker, text_hashes, undecoded
 from kdissect.kafka.exchanges.completion import Completion
-from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.kafka.streams.dissector import Harvest
 from kdissect.spark.stages.matching.dealt_arrays import (
     deal_rows,
     index_row,
@@ -251,9 +251,6 @@ class _Surveyed:
         self.onlooker.take_exchanges(harvest, completion)
         yield
 
-    def ending(self, dissector: Dissector, segments: Segments) -> None:
-        """Nothing is done."""
-
 
 def survey(batches: Iterable[pa.RecordBatch], plan: Plan, place: int | None = None) -> Iterator[pa.RecordBatch]:
     """Index rows of a bucket, behind its SHARED, to SEEN, for the task of this bucket, MET, by request, and ENDS.
@@ -422,27 +419,6 @@ def measure(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.Record
         yield index_row(
             0, RowKind.CLOCKS, dumped(both_ends.measure_clocks(join_rows(crossed), places_of(plan)), list[Clock])
         )
-
-
-def fingerprints(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
-    """SIGHTS to their kind again, by capture: two sums over all that they say of its connections, which are the same
-    wherever they are added up."""
-    sums = np.zeros((len(plan.sources), 2), np.uint64)
-    held, others, removed, measured = join_rows([NOTHING, *values_of(batches, RowKind.SIGHTS, Matched)])
-    held, crossings = held.by_id(), measured.crossings
-    up = both_ends.upward(crossings, plan.clocks)
-    parts: list[tuple[Ids, tuple[Int64s, ...]]] = [
-        (held.id, (held.exchanges, held.gone)), (others.id, (others.other.view(np.int64),)),
-        (removed.id, (removed.key,)),
-        (crossings.id, (measured.key, measured.network, measured.queued, up, crossings.both_ways - up)),
-    ]  # fmt: skip
-    for number, (ids, columns) in enumerate(parts):
-        of = held.place[np.searchsorted(held.id, ids)]
-        of = np.zeros_like(of) if plan.views else of
-        for seed in range(2):
-            np.add.at(sums[:, seed], of, mixed(ids.view(np.int64), *columns, seed=2 * number + seed + 1))
-    for number in np.flatnonzero(sums.any(axis=1)).tolist():
-        yield index_row(0, RowKind.SIGHTS, sums[number].tobytes(), number)
 
 
 def places_of(plan: Plan) -> list[Place]:
