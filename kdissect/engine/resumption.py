@@ -10,13 +10,15 @@ more. Rows that a run makes only when the capture has ended (requests that were 
 open, these connections, fetch sessions that stay open) come when nothing more does (`read_rest`). TLS is left alone.
 
 The analysis goes on, too: of fetch sessions, of why each request was held back, of what groups have not read. A row of
-a broker, a topic or a session has the name that is known when the row is settled.
+a broker, a topic or a session has the name that is known when the row is settled. Names that the first files tell are
+known from the begin: where a capture begins, most clients have asked for metadata before, and ask again within minutes.
+These files are read twice for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
@@ -34,9 +36,11 @@ from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.capture.window import Window
 from kdissect.engine.analysed_run import ROWS_A_TIME, AnalysedRun, Pieces
+from kdissect.engine.books import Books
 from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.passes.measures import connection_measures, file_measures
 from kdissect.engine.passes.watermark import watermark
+from kdissect.engine.run import Run
 from kdissect.engine.saving.spooled_evidence import SpooledEvidence, with_evidence
 from kdissect.engine.settings import Settings
 from kdissect.kafka.exchanges.completion import Completion
@@ -61,6 +65,8 @@ STREAMED = tuple(
 """Tables whose rows are made as exchanges complete, as connections and fetch sessions end, and when files have been
 read."""
 
+SURVEY = {"exchanges": ["broker", "cluster"], "topics": ["topic"]}
+"""What tells the names of a capture."""
 PATIENCE_NS = 10_000_000_000
 """Rows behind a request that waits for longer are not held back: it may never be answered. If it is, less is known of
 why so late."""
@@ -129,6 +135,9 @@ class Continued:
     def rows_of(self, files: Iterable[Member]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of these files with their table's name, in no order, named by what is known by then. To be called
         once."""
+        if not self._names:
+            files = list(files)
+            self._learn_names(files)
         with ExitStack() as stack:
             evidence = None
             if "findings" in self.tables:
@@ -155,6 +164,15 @@ class Continued:
             yield from self._batches(part)
         for name, piece in self.books.pieces_at_the_end():
             yield from self._batches({name: self.books.builder.finished(name, [piece])})
+
+    def _learn_names(self, files: list[Member]) -> None:
+        """Learn the names that these files tell."""
+        survey = Books([CaptureSet(self._capture, files)], SURVEY, self.books.settings)
+        with suppress(CaptureError):  # which reading the file again tells
+            for _ in Run(survey).rows():
+                pass
+        self.books.builder.brokers.merge(survey.builder.brokers)
+        self.books.builder.topics.merge(survey.builder.topics)
 
     def _ended(self, connections: pa.Table) -> pa.Table:
         """The connections that no packet comes for any more."""
