@@ -65,6 +65,8 @@ STREAMED = tuple(
 """Tables whose rows are made as exchanges complete, as connections and fetch sessions end, and when files have been
 read."""
 
+LATE = "came after later files of its capture had been read, so it was not"
+"""What is said of such a file."""
 SURVEY = {"exchanges": ["broker", "cluster"], "topics": ["topic"]}
 """What tells the names of a capture."""
 PATIENCE_NS = 10_000_000_000
@@ -156,6 +158,23 @@ class Continued:
                 learned.setdefault(name, []).append(rows)
             if evidence is not None:
                 yield from self._batches(self._search(evidence, learned))
+
+    def refuse(self, files: Iterable[str]) -> list[str]:
+        """Note as problems those of these files (names) that were not read: they came after later ones of the capture,
+        of which rows are made. To be called before other rows are asked for. Returns their names."""
+        late = [name for name in files if name not in self._names]
+        capture = CaptureSet(self._capture, [Member(name) for name in late])
+        for number, name in enumerate(late, len(self._names)):
+            capture.add_problem(number, 0, 0, name, LATE)
+        self._names += late
+        self._note_problems(capture)
+        return late
+
+    def problems(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """The problems that were noted, where no file is read."""
+        for name, piece in self.books.pieces_at_the_end():
+            if name == "problems":
+                yield from self._batches({name: self.books.builder.finished(name, [piece])})
 
     def read_rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows that are made when the capture has ended: the last step, of one that went on from a state and has
@@ -261,11 +280,14 @@ class Continued:
         dissector.settle()
         for problem in capture.problems:
             problem.file = number
+        self._note_problems(capture)
+        self.books.quality += file_measures(capture, scanner)
+        capture.close()
+
+    def _note_problems(self, capture: CaptureSet) -> None:
         base = self.books.ledger.base
         self.books.capture_problems(0, capture)
         self.books.ledger.base = base
-        self.books.quality += file_measures(capture, scanner)
-        capture.close()
 
     def _keep_rows(self, harvests: Iterator[Harvest], completion: Completion) -> None:
         for done in self._analysed.run.complete_harvests(self.watch(harvests), self._scanner.flows, completion):

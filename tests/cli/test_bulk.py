@@ -184,10 +184,12 @@ def test_rows_of_new_files_are_appended(program: Program, tmp_path: Path) -> Non
     before = {path: path.stat().st_mtime_ns for path in out.glob("*/batch=*/*.parquet")}
     for path in files[3:]:
         shutil.copy2(path, captures / path.name)
+    late = shutil.copy2(files[0], captures / f"{files[0].name}0")  # with packets before those that were read
     append = [*plain, "--append", "--quiet", "0"]
     for line in (append, [*append, "--forget", "0"]):
         more = program(*line)
         assert more.returncode == 0, more.stderr
+        assert (f"{late.name} came after later files of its capture" in more.stderr) == (line is append)
         assert LEFT not in more.stderr
     beside = program(*plain)
     assert beside.returncode == 2

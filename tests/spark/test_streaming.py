@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 
 from kdissect.spark.placing import schema_of
 from kdissect.spark.source.file_stream import FileStream, Watched, after, offset_of
-from kdissect.spark.source.streaming import Work
+from kdissect.spark.source.streaming import LATE_CELL, Work
 from kdissect.spark.writing import streamed_tables
 from tests.conftest import CAPTURES
 from tests.spark.conftest import later, numbers_of
@@ -171,6 +171,35 @@ def test_a_set_that_ended_is_forgotten_once(pieces: list[Path], tmp_path: Path) 
     (again,) = files.partitions(over, files.latestOffset(over))
     assert names(again.rows) == ["cut.pcap2"]
     assert FileStream(str(tmp_path), None).latestOffset(read)["cut.pcap"]["file"] == "cut.pcap2"
+
+
+def test_a_file_that_comes_after_later_ones_is_told_once(pieces: list[Path], tmp_path: Path) -> None:
+    """And one that was read, and was touched since, is not. Rows of what was read are not made again."""
+    for piece in (pieces[0], *pieces[2:4]):
+        shutil.copy(piece, tmp_path)
+    files = FileStream(str(tmp_path), None)
+    read = files.latestOffset({})
+    assert files.latestOffset(read) == read
+    shutil.copy(pieces[1], tmp_path)
+    (tmp_path / "cut.pcap").touch()
+    end = files.latestOffset(read)
+    (batch,) = files.partitions(read, end)
+    assert sorted(row[:3] for row in batch.rows) == [("cut.pcap", "cut.pcap", ""), ("cut.pcap", "cut.pcap1", "")]
+    assert files.latestOffset(end) == end
+    shutil.copy(pieces[4], tmp_path)
+    (more,) = files.partitions(end, files.latestOffset(end))
+    assert names(more.rows) == ["cut.pcap3"]
+    wanted = {name: columns(name) for name in ("exchanges", "problems", "findings")}
+    work = Work(wanted, Settings(dated=True))
+    first = [("cut.pcap", str(tmp_path / "cut.pcap")), ("cut.pcap2", str(tmp_path / "cut.pcap2"))]
+    *_, state = work.do("cut.pcap", first, None)
+    for told in (["cut.pcap1"], []):
+        assert isinstance(state, bytes)
+        *made, state = work.do("cut.pcap", [row[1:3] for row in batch.rows], state)
+        tables = dict(one for one in made if isinstance(one, tuple))
+        assert tables.keys() & wanted.keys() == ({"problems"} if told else set())
+        assert [row["where"] for row in (tables["problems"].to_pylist() if told else [])] == told
+        assert (tables[LATE_CELL]["file"].to_pylist() if told else []) == told
 
 
 def test_what_is_wrong_is_said_at_once(tmp_path: Path) -> None:

@@ -133,10 +133,9 @@ def spark(
     from kdissect.spark.writing.saving import write
     from kdissect.spark.writing.streamed_tables import CHECKPOINT
 
-    if logged:
-        log = logging.getLogger("kdissect.spark")
-        log.addHandler(Lines())
-        log.setLevel(logging.INFO)
+    log = logging.getLogger("kdissect.spark")
+    log.addHandler(Lines())
+    log.setLevel(logging.INFO if logged else logging.WARNING)
     confs = [_setting(text) for text in conf]
     if append:
         _check_append(captures)

@@ -2,9 +2,9 @@
 
 A file is complete when a later one of its set is there (later by its first packet's time), or when it was not written
 to for `quiet` seconds. Files of a set come in this order, each once. A file that turns up before one that has come
-already is left alone. So are files without packets and files that are no captures. Of a file that is there plain and
-compressed the plain one is read. Folders in the directory (hidden ones and links left alone) hold sets of their own,
-whose names begin with the folder's.
+already comes without its path: it is told and not read. Left alone are files without packets and files that are no
+captures. Of a file that is there plain and compressed the plain one is read. Folders in the directory (hidden ones and
+links left alone) hold sets of their own, whose names begin with the folder's.
 
 An offset has, for each set, the first packet's time and the name of the last file that came, and the files that came
 with it. So a batch has the files that it was planned with, when it is read, and when it is planned again after a
@@ -51,7 +51,8 @@ FILES = pa.schema(
         pa.field("first", pa.int64()),
     ]
 )
-"""A complete file: its set's name, its own, where it lies, and its first packet's time (ns since the epoch)."""
+"""A complete file: its set's name, its own, where it lies, and its first packet's time (ns since the epoch). Without a
+path: it may have turned up before one that has come already. Who keeps the set's state knows whether it was read."""
 COMPRESSED = (".gz", ".zst", ".zstd", ".lz4", ".xz")
 Row = tuple[str, str, str, int]
 
@@ -64,6 +65,9 @@ class Watched:
         self._quiet = quiet
         self._first: dict[tuple[str, int], float] = {}
         """First packet's time by path and inode: names come round (`tcpdump -W`)."""
+        self.arrived: dict[str, float] = {}
+        """By path, when each file was put there, or renamed or written to last, as it was seen last: seconds since the
+        epoch."""
 
     def present(self) -> list[Row]:
         """All files with packets, in order of their set and of their first packets. Raises UsageError when there is no
@@ -99,6 +103,7 @@ class Watched:
             row = (capture, path.name, str(path.absolute()), int(first))
             sets.setdefault(capture, {}).setdefault(name, row)
             changed[str(path.absolute())] = found.st_mtime
+            self.arrived[str(path.absolute())] = found.st_ctime
         for files in sets.values():
             rows = sorted(files.values(), key=lambda row: place(row[3], row[1]))
             yield rows, self._quiet is not None and time.time() - changed[rows[-1][2]] >= self._quiet
@@ -138,17 +143,21 @@ def after(row: Row, offset: Mapping[str, Any]) -> bool:
 
 
 def offset_of(
-    rows: Sequence[Row], before: Mapping[str, Any], now: float = 0.0, forget: float | None = None
-) -> dict[str, Any]:
-    """The offset once these files, in order, have come after `before`. `now`: seconds since the epoch. Offsets hold
-    texts and numbers only."""
+    rows: Sequence[Row], before: Mapping[str, Any], now: float = 0.0, forget: float | None = None,
+    late: Sequence[Row] = (),
+) -> dict[str, Any]:  # fmt: skip
+    """The offset once these files, in order, have come after `before`. `now`: when they were looked for, seconds since
+    the epoch; `late`: files that stand before one that has come already. Offsets hold texts and numbers only."""
     planned: dict[str, list[Row]] = {}
     for row in rows:
         planned.setdefault(row[0], []).append(row)
     new = {}
     for capture, some in planned.items():
         files = json.dumps([row[1:] for row in some])
-        new[capture] = {"first": some[-1][3], "file": some[-1][1], "files": files, "at": int(now)}
+        new[capture] = {"first": some[-1][3], "file": some[-1][1], "files": files, "at": now}
+    for capture, name, _, first in late:
+        of_set = new.setdefault(capture, {**before[capture], "files": "[]", "at": now, "late": "[]"})
+        of_set["late"] = json.dumps([*json.loads(str(of_set.get("late", "[]"))), [name, first]])
     over = {
         capture: {"first": known["first"], "file": known["file"], "files": "[]", "over": True}
         for capture, known in before.items()
@@ -171,6 +180,7 @@ def planned(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Row] | Non
             (capture, str(name), str(path), int(first)) for name, path, first in json.loads(known["files"])
         ]
         rows += [row for row in found if after(row, start)]
+        rows += [(capture, str(name), "", int(first)) for name, first in json.loads(known.get("late", "[]"))]
     return rows
 
 
@@ -190,11 +200,15 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         self._files = Watched(directory, quiet)
         self._most, self._forget = most, forget
-        self._last: list[Row] | None = None
+        self._last: tuple[float, list[Row]] | None = None
+
+    def _look(self) -> tuple[float, list[Row]]:
+        """When the complete files were looked for, and these."""
+        return time.time(), self._files.complete()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Limit the stream to the files that are complete now."""
-        self._last = self._files.complete()
+        self._last = self._look()
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
         """So many files a batch, or all. (PySpark 4.0 and 4.1 do not ask.)"""
@@ -208,11 +222,17 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """After the files that are complete now, the oldest of them where they are too many for a batch. (PySpark 4.0
         and 4.1 do not say `start`.)"""
         begun = start or {}
-        rows = self._files.complete() if self._last is None else self._last
-        rows = [row for row in rows if after(row, begun)]
+        now, complete = self._last or self._look()
+        rows = [row for row in complete if after(row, begun)]
+        late = [row for row in complete if not after(row, begun) and self._arrived_since(row, begun[row[0]])]
         if limit is not None and not isinstance(limit, ReadAllAvailable):
             rows = sorted(rows, key=lambda row: place(row[3], row[1]))[: self._most]
-        return offset_of(rows, begun, time.time(), self._forget)
+        return offset_of(rows, begun, now, self._forget, late)
+
+    def _arrived_since(self, row: Row, known: Mapping[str, Any]) -> bool:
+        """Whether a file may have been put there since files of its set were looked for. Where the set is over, nobody
+        knows which of its files were read."""
+        return "over" not in known and self._files.arrived[row[2]] >= known.get("at", math.inf)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Files]:
         """The files between two offsets."""

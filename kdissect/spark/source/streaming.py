@@ -41,6 +41,9 @@ CELLS = "capture string, table string, rows long, data binary"
 """What the stateful operator makes: some rows of a table, out of a capture set."""
 RANGES_CELL, SESSIONS_CELL, OPEN_CELL = "correlation ranges", "connections of sessions", "open connections"
 """How cells name, where rows are to be written, what tells which of them other sets have, too: see `PlacedRows`."""
+LATE_CELL = "late files"
+"""How cells name files that were not read, likewise."""
+LATE = pa.schema([pa.field("capture", pa.string()), pa.field("file", pa.string())])
 FORGET = 7 * 86400.0
 """Seconds after which a set without a new file is over: longer than a weekend's outage of whoever writes it."""
 
@@ -144,11 +147,16 @@ class Work:
     def do(
         self, capture: str, files: Sequence[tuple[str, str]], state: bytes | None
     ) -> Iterator[tuple[str, pa.Table] | bytes]:
-        """Rows of the next files, (name, path) in order, as tables with their names; at the end the state, as bytes."""
+        """Rows of the next files, (name, path) in order, as tables with their names; at the end the state, as bytes.
+        A file without a path comes before others that have been read."""
         from kdissect.spark.source.packet_rows import member
 
         work = self._begin(capture, state)
-        yield from _as_tables(work, work.rows_of(member(name, _current_path(path)) for name, path in files))
+        late = work.refuse(name for name, path in files if not path)
+        if late and self.settings.dated:
+            yield LATE_CELL, pa.table([[capture] * len(late), late], schema=LATE)
+        fresh = [member(name, _current_path(path)) for name, path in files if path]
+        yield from _as_tables(work, work.rows_of(fresh) if fresh else work.problems())
         yield work.state()
 
     def end(self, capture: str, state: bytes) -> Iterator[tuple[str, pa.Table]]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kdissect.analysis.sights.correlation_ranges import RANGES
+from kdissect.engine import resumption
 from kdissect.engine.resumption import STREAMED, columns
 from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
@@ -32,6 +33,8 @@ from kdissect.spark.source.placed_rows import OPEN, SESSIONS
 from kdissect.spark.source.streaming import (
     CELLS,
     FORGET,
+    LATE,
+    LATE_CELL,
     MOST,
     OPEN_CELL,
     RANGES_CELL,
@@ -57,7 +60,7 @@ CHECKPOINT, ASIDE = "_checkpoint", "_batches"
 QUERY = "sql.streaming.queryId"
 """Spark's name for the id of the query that a batch belongs to; it stays through restarts."""
 BATCH = "kdissect-batch"
-TOLD = {RANGES_CELL: RANGES, SESSIONS_CELL: SESSIONS, OPEN_CELL: OPEN, "findings": FOUND}
+TOLD = {RANGES_CELL: RANGES, SESSIONS_CELL: SESSIONS, OPEN_CELL: OPEN, LATE_CELL: LATE, "findings": FOUND}
 """What the driver reads of a batch: names of cells, and columns."""
 MADE = pa.schema([("capture", pa.string()), ("table", pa.string()), ("rows", pa.int64()), ("file", pa.string())])
 """What tasks tell of a batch: how many rows of a table a capture set has, and the files that they wrote."""
@@ -114,7 +117,7 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     store = KnownCopies(files, output, query)
     kept = cells.persist(StorageLevel.DISK_ONLY)
     try:
-        ranges, sessions, still_open, findings = _collect(kept, TOLD)
+        ranges, sessions, still_open, late, findings = _collect(kept, TOLD)
         known = learn_ranges(store.before(number), ranges)
         store.keep(number, prune_known(known, still_open))
         counted = _without_copies(kept.where(kept["table"].isin(list(tables))), RowsOnce(known, sessions, findings))
@@ -125,6 +128,8 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
         store.forget(number)
     finally:
         kept.unpersist()
+    for one in late.to_pylist():
+        log.warning("%s: %s %s", one["capture"], one["file"], resumption.LATE)
     for capture, counts in sorted(told.items()):
         rows = ", ".join(f"{counts[name]} {name}" for name in tables if counts.get(name))
         log.info("%s: batch %d: %s", capture, number, rows)
