@@ -229,10 +229,10 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows = sorted(rows, key=lambda row: place(row[3], row[1]))[: self._most]
         return offset_of(rows, begun, now, self._forget, late)
 
-    def _arrived_since(self, row: Row, known: Mapping[str, Any]) -> bool:
+    def _arrived_since(self, row: Row, of_set: Mapping[str, Any]) -> bool:
         """Whether a file may have been put there since files of its set were looked for. Where the set is over, nobody
         knows which of its files were read."""
-        return "over" not in known and self._files.arrived[row[2]] >= known.get("at", math.inf)
+        return "over" not in of_set and self._files.arrived[row[2]] >= of_set.get("at", math.inf)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Files]:
         """The files between two offsets."""
