@@ -10,9 +10,9 @@ more. Rows that a run makes only when the capture has ended (requests that were 
 open, these connections, fetch sessions that stay open) come when nothing more does (`read_rest`). TLS is left alone.
 
 The analysis goes on, too: of fetch sessions, of why each request was held back, of what groups have not read. A row of
-a broker, a topic or a session has the name that is known when the row is settled. Names that the first files tell are
-known from the begin: where a capture begins, most clients have asked for metadata before, and ask again within minutes.
-These files are read twice for that.
+a broker, a topic or a session has the name that is known when the row is settled. What the first files tell is known
+from the first row on, and they are read twice for that: where a capture begins, most clients have asked for metadata
+before, and ask again within minutes.
 """
 
 from __future__ import annotations
@@ -302,6 +302,10 @@ class Continued:
     def watch(self, harvests: Iterator[Harvest]) -> Iterator[Harvest]:
         """Finished exchanges on their way to the tables, for subclasses that look at them."""
         return harvests
+
+    def told_beside(self) -> Iterator[tuple[str, pa.Table]]:
+        """What subclasses tell of the rows that were made, once these are handed out."""
+        yield from ()
 
     def state(self) -> bytes:
         """The state needed to go on, some kilobytes and the unfinished part. Nothing else may be called after it."""

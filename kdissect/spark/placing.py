@@ -240,7 +240,9 @@ class Places:
         if owner is not None and (owner >= 0).all():
             return _texts(owner, self.captures)
         sole = self._sole_captures(table, brokers)
-        return sole if owner is None else pc.coalesce(_texts(owner, self.captures).cast(pa.string()), sole)
+        if owner is None:
+            return sole
+        return pc.coalesce(_texts(owner, self.captures).cast(pa.string()), sole).dictionary_encode()  # as those above
 
     def _sole_captures(self, table: pa.Table, brokers: pa.Array) -> pa.Array:
         """The capture of each row's cluster and broker, null where they were seen in several."""

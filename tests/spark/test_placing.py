@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
+from kdissect.arrays.dictionaries import join_tables
 from kdissect.spark.placing import (
     ADDED,
     CONNECTION_NUMBER,
@@ -25,6 +26,7 @@ from kdissect.spark.stages.owners import Owned
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By
+from kdissect.tables.identity import connection_ids
 
 ID = 0x82E25F8B285B1D77
 WRITTEN = [
@@ -136,6 +138,17 @@ def test_rows_of_a_cluster_that_one_capture_has_seen() -> None:
     assert known.placed("topics", rows, rows.column_names)["capture"].to_pylist() == ["a.pcap", "b.pcap", None]
     rows = pa.table({"broker": ["10.0.0.1:9092"] * 3, "cluster": ["A", "B", None]})
     assert known.placed("api_versions", rows, rows.column_names)["capture"].to_pylist() == ["a.pcap", "b.pcap", None]
+
+
+def test_pieces_of_a_table_can_be_joined() -> None:
+    """Those with rows of a connection that nobody knows, and those without."""
+    found = ["a.pcap\t10.0.0.1:9092", "b.pcap\t10.0.0.1:9092"]
+    mine = Owned(np.array([ID, ID + 1], np.uint64), np.array([0, 1], np.int32), found)
+    known = Places.of([mine], Brokers(), ["a.pcap", "b.pcap"], {})
+    ids = connection_ids(np.array([ID, ID + 1, ID + 2], np.uint64)).cast(pa.string())
+    rows = pa.table({"connection_id": ids, "kind": ["tls"] * 3})
+    pieces = [known.placed("problems", part, rows.column_names, coded=True) for part in (rows.slice(0, 2), rows)]
+    assert join_tables(pieces)["capture"].to_pylist() == ["a.pcap", "b.pcap", "a.pcap", "b.pcap", None]
 
 
 @pytest.mark.spark

@@ -17,8 +17,8 @@ from kdissect.engine.resumption import columns
 from kdissect.engine.settings import Settings
 from kdissect.engine.sights import range_collector
 from kdissect.problems import UsageError
-from kdissect.spark.source.placed_rows import OPEN, SESSIONS
-from kdissect.spark.source.streaming import OPEN_CELL, RANGES_CELL, SESSIONS_CELL, Work
+from kdissect.spark.source.placed_rows import OPEN, OPEN_CELL, RANGES_CELL, SESSIONS, SESSIONS_CELL
+from kdissect.spark.source.streaming import Work
 from kdissect.spark.writing import stream_copies
 from kdissect.spark.writing.stream_copies import FOUND, NOTHING, Known, KnownCopies, RowsOnce, learn_ranges, prune_known
 from tests.conftest import CAPTURES

@@ -20,7 +20,8 @@ pytest.importorskip("pyspark")
 
 from kdissect.spark.placing import schema_of
 from kdissect.spark.source.file_stream import FileStream, Watched, after, offset_of
-from kdissect.spark.source.streaming import LATE_CELL, Work
+from kdissect.spark.source.placed_rows import LATE_CELL
+from kdissect.spark.source.streaming import Work
 from kdissect.spark.writing import streamed_tables
 from tests.conftest import CAPTURES
 from tests.spark.conftest import later, numbers_of

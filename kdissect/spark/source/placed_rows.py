@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -16,12 +17,18 @@ from kdissect.spark.stages.owners import owned
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.order import order
 
+RANGES_CELL, SESSIONS_CELL, OPEN_CELL, LATE_CELL = (
+    "correlation ranges", "connections of sessions", "open connections", "late files",
+)  # fmt: skip
+"""How cells name what tells of rows which of them other sets have, too, and of files that were not read."""
 SESSIONS = pa.schema(
     [pa.field("capture", pa.string()), pa.field("session_key", pa.string()), pa.field("connection", pa.int64())]
 )
 """A connection of each session."""
 OPEN = pa.schema([pa.field("capture", pa.string()), pa.field("connection", pa.int64())])
 """Connections that more may come of; one row without a connection for each capture."""
+LATE = pa.schema([pa.field("capture", pa.string()), pa.field("file", pa.string())])
+"""Files that came after later ones of their set had been read."""
 
 
 class PlacedRows(Continued):
@@ -34,6 +41,12 @@ class PlacedRows(Continued):
         self._ranges = RangeCollector()
         self._sessions: dict[str, int | None] = {}
         """A connection of each session that there were rows about."""
+        self._late: list[str] = []
+
+    def refuse(self, files: Iterable[str]) -> list[str]:
+        """See Continued."""
+        self._late = super().refuse(files)
+        return self._late
 
     def watch(self, harvests: Iterator[Harvest]) -> Iterator[Harvest]:
         """See Continued."""
@@ -41,20 +54,17 @@ class PlacedRows(Continued):
             self._ranges.note(harvest, self.books.ledger.base)
             yield harvest
 
-    def ranges(self) -> pa.Table:
-        """Ranges of correlation ids of the exchanges that were finished since the last call."""
-        return self._ranges.table(self._capture, self.books.builder)
+    def told_beside(self) -> Iterator[tuple[str, pa.Table]]:
+        """Ranges of correlation ids of the exchanges that were finished, SESSIONS, OPEN and LATE."""
+        yield RANGES_CELL, self._ranges.table(self._capture, self.books.builder)
+        yield SESSIONS_CELL, self._table(SESSIONS, list(self._sessions), list(self._sessions.values()))
+        yield OPEN_CELL, self._table(OPEN, [None, *self.awaited_connections().tolist()])
+        if self._late:
+            yield LATE_CELL, self._table(LATE, self._late)
 
-    def sessions(self) -> pa.Table:
-        """SESSIONS of the rows that were made since the last call."""
-        columns = [[self._capture] * len(self._sessions), list(self._sessions), list(self._sessions.values())]
-        self._sessions = {}
-        return pa.table(columns, schema=SESSIONS)
-
-    def open_connections(self) -> pa.Table:
-        """OPEN of what was read so far."""
-        ids = self.awaited_connections().tolist()
-        return pa.table([[self._capture] * (len(ids) + 1), [None, *ids]], schema=OPEN)
+    def _table(self, schema: pa.Schema, *columns: list[Any]) -> pa.Table:
+        """These columns behind the capture."""
+        return pa.table([[self._capture] * len(columns[0]), *columns], schema=schema)
 
     def place_rows(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows as they are written, brokers by the names that are known now."""

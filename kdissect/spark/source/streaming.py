@@ -39,11 +39,6 @@ MOST = 1000
 """Files of a batch: a day of one host's rotation, planned and done in minutes."""
 CELLS = "capture string, table string, rows long, data binary"
 """What the stateful operator makes: some rows of a table, out of a capture set."""
-RANGES_CELL, SESSIONS_CELL, OPEN_CELL = "correlation ranges", "connections of sessions", "open connections"
-"""How cells name, where rows are to be written, what tells which of them other sets have, too: see `PlacedRows`."""
-LATE_CELL = "late files"
-"""How cells name files that were not read, likewise."""
-LATE = pa.schema([pa.field("capture", pa.string()), pa.field("file", pa.string())])
 FORGET = 7 * 86400.0
 """Seconds after which a set without a new file is over: longer than a weekend's outage of whoever writes it."""
 
@@ -152,9 +147,7 @@ class Work:
         from kdissect.spark.source.packet_rows import member
 
         work = self._begin(capture, state)
-        late = work.refuse(name for name, path in files if not path)
-        if late and self.settings.dated:
-            yield LATE_CELL, pa.table([[capture] * len(late), late], schema=LATE)
+        work.refuse(name for name, path in files if not path)
         fresh = [member(name, _current_path(path)) for name, path in files if path]
         yield from _as_tables(work, work.rows_of(fresh) if fresh else work.problems())
         yield work.state()
@@ -174,15 +167,10 @@ class Work:
 def _as_tables(
     work: resumption.Continued, rows: Iterator[tuple[str, pa.RecordBatch]]
 ) -> Iterator[tuple[str, pa.Table]]:
-    """Rows of tables with their names; then what tells copies, of rows that are to be written."""
-    from kdissect.spark.source.placed_rows import PlacedRows
-
+    """Rows of tables with their names, then what is told beside them."""
     for name, batch in rows:
         yield name, pa.Table.from_batches([batch])
-    if isinstance(work, PlacedRows):
-        yield RANGES_CELL, work.ranges()
-        yield SESSIONS_CELL, work.sessions()
-        yield OPEN_CELL, work.open_connections()
+    yield from work.told_beside()
 
 
 def _current_path(path: str) -> str:

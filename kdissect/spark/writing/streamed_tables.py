@@ -29,19 +29,16 @@ from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.source.placed_rows import OPEN, SESSIONS
-from kdissect.spark.source.streaming import (
-    CELLS,
-    FORGET,
+from kdissect.spark.source.placed_rows import (
     LATE,
     LATE_CELL,
-    MOST,
+    OPEN,
     OPEN_CELL,
     RANGES_CELL,
+    SESSIONS,
     SESSIONS_CELL,
-    cells_of,
-    rows_of,
 )
+from kdissect.spark.source.streaming import CELLS, FORGET, MOST, cells_of, rows_of
 from kdissect.spark.writing.destination import target
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
 from kdissect.spark.writing.placed_tables import written_schema
