@@ -38,7 +38,7 @@ PACKAGES = {
     "delta": "io.delta:delta-spark_4.1_2.13:4.4.0",
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
 }
-"""Pairs that work together. MERGE of delta-spark 4.1.0 fails on PySpark 4.1.4 (NoClassDefFoundError)."""
+"""Pairs that work together."""
 SETTINGS = {
     "delta": {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
