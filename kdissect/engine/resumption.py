@@ -160,8 +160,8 @@ class Continued:
                 yield from self._batches(self._search(evidence, learned))
 
     def refuse(self, files: Iterable[str]) -> list[str]:
-        """Note as problems those of these files (names) that were not read: they came after later ones of the capture,
-        of which rows are made. To be called before other rows are asked for. Returns their names."""
+        """Note as problems those of these files (names) that were not read: later ones of the capture came first, and
+        their rows are made. To be called before other rows are asked for. Returns their names."""
         late = [name for name in files if name not in self._names]
         capture = CaptureSet(self._capture, [Member(name) for name in late])
         for number, name in enumerate(late, len(self._names)):
@@ -304,7 +304,7 @@ class Continued:
         return harvests
 
     def told_beside(self) -> Iterator[tuple[str, pa.Table]]:
-        """What subclasses tell of the rows that were made, once these are handed out."""
+        """Tables that subclasses tell of the rows, once these are handed out."""
         yield from ()
 
     def state(self) -> bytes:

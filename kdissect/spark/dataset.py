@@ -114,8 +114,8 @@ class Dataset(Mapping[str, "DataFrame"]):
         return [size for source in self.plan.sources for size in source.stored]
 
     def place(self) -> None:
-        """Make the tables as they are written: with their capture, broker and time. What was decoded before is decoded
-        again. Raises UsageError where only some columns of a table were asked for."""
+        """Make the tables as they are written: with their capture, broker and time. Rows that were decoded before are
+        decoded again. Raises UsageError where only some columns of a table were asked for."""
         if self.plan.placed:
             return
         if any(columns != SCHEMAS[name].names for name, columns in self.plan.tables.items()):

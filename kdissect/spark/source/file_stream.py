@@ -230,8 +230,8 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_of(rows, begun, now, self._forget, late)
 
     def _arrived_since(self, row: Row, of_set: Mapping[str, Any]) -> bool:
-        """Whether a file may have been put there since files of its set were looked for. Where the set is over, nobody
-        knows which of its files were read."""
+        """Whether a file may have been put there since files of its set were looked for. Where the set is over, its
+        state is gone, and with it the names of the files that were read."""
         return "over" not in of_set and self._files.arrived[row[2]] >= of_set.get("at", math.inf)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Files]:
