@@ -152,8 +152,7 @@ class Continued:
             table = self.books.ledger.connections
             self.books.quality += connection_measures(self._capture, table, np.ones(len(table), np.bool_))
             learned: dict[str, list[pa.Table]] = {}
-            for name, piece in self.books.pieces_at_the_end():
-                rows = self.books.builder.finished(name, [piece])
+            for name, rows in self._made_at_the_end():
                 yield from self._batches({name: self._ended(rows) if name == "connections" else rows})
                 learned.setdefault(name, []).append(rows)
             if evidence is not None:
@@ -172,17 +171,22 @@ class Continued:
 
     def problems(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The problems that were noted, where no file is read."""
-        for name, piece in self.books.pieces_at_the_end():
+        for name, rows in self._made_at_the_end():
             if name == "problems":
-                yield from self._batches({name: self.books.builder.finished(name, [piece])})
+                yield from self._batches({name: rows})
 
     def read_rest(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The rows that are made when the capture has ended: the last step, of one that went on from a state and has
         read nothing."""
         for part in self._finish():
             yield from self._batches(part)
+        for name, rows in self._made_at_the_end():
+            yield from self._batches({name: rows})
+
+    def _made_at_the_end(self) -> Iterator[tuple[str, pa.Table]]:
+        """Rows of the tables that are made of all that was read, piece by piece."""
         for name, piece in self.books.pieces_at_the_end():
-            yield from self._batches({name: self.books.builder.finished(name, [piece])})
+            yield name, self.books.builder.finished(name, [piece])
 
     def _learn_names(self, files: list[Member]) -> None:
         """Learn the names that these files tell."""

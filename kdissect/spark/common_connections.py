@@ -65,21 +65,19 @@ class Common(NamedTuple):
     """The plan with how clocks stand, and with the interfaces that are matched."""
 
 
-def match_captures(
-    plan: Plan, looks: Sequence[Any], index_of: Callable[[set[int]], Any], shuffle: Shuffle
-) -> Common | None:
-    """Match the captures of a job; None where no two saw the same. `looks`: frames with those of all files. `index_of`:
-    index rows of some captures."""
+def match_captures(plan: Plan, index: Any, index_of: Callable[[set[int]], Any], shuffle: Shuffle) -> Common | None:
+    """Match the captures of a job; None where no two saw the same. `index`: index rows of all files; `index_of`: of
+    some captures."""
     if plan.interfaces:
-        plan = replace(plan, views=_views(looks, shuffle))
+        plan = replace(plan, views=_views(index, shuffle))
         if not plan.views:
             return None
     share = matching.share_views if plan.views else matching.share
-    shared = shuffle.through(partial(share, plan=plan), looks, [RowKind.LOOKS])
+    shared = shuffle.through(partial(share, plan=plan), [index], [RowKind.LOOKS])
     captures = shuffle.captures(shared)
     if not captures:
         return None
-    index = index_of(captures)
+    index = index_of(captures)  # of those that may have something in common
     seen = [
         shuffle.through(partial(matching.survey, plan=plan, place=place), [index, shared], SURVEYED)
         for place in (range(len(plan.views)) if plan.views else [None])
@@ -105,11 +103,11 @@ def match_captures(
     return Common([joined, matched, *(seen if plan.views else [])], replace(plan, clocks=clocks, looks=False))
 
 
-def _views(looks: Sequence[Any], shuffle: Shuffle) -> list[tuple[int, int]]:
+def _views(index: Any, shuffle: Shuffle) -> list[tuple[int, int]]:
     """Viewpoint and interface of the two that share most flows; none where no two share one."""
     interface: dict[int, int] = {}
     shared: Counter[tuple[int, int]] = Counter()
-    for _, packed in shuffle.rows(shuffle.through(matching.count_views, looks, [RowKind.LOOKS]), RowKind.PAIRS):
+    for _, packed in shuffle.rows(shuffle.through(matching.count_views, [index], [RowKind.LOOKS]), RowKind.PAIRS):
         counts = loaded(packed, ViewCounts)
         interface |= counts.interface
         shared.update(counts.shared)
@@ -201,7 +199,7 @@ class Matching:
     def _common(self) -> Common | None:
         if not self._plan.looks:
             return None
-        common = match_captures(self._plan, [self._index], self._index_of, self._shuffle)
+        common = match_captures(self._plan, self._index, self._index_of, self._shuffle)
         self._shuffle.unpersist(self._index, *([] if common is None else common.frames))
         return common
 

@@ -158,7 +158,7 @@ def simulated(
         plan = replace(plan, giant=giant, unit=unit)
     plan = with_looks(plan)
     indexed = list(index([(n, f) for n, source in enumerate(sources) for f in range(len(source.files))], plan))
-    common = match_captures(plan, [indexed], lambda captures: indexed, Lists(partitions)) if plan.looks else None
+    common = match_captures(plan, indexed, lambda captures: indexed, Lists(partitions)) if plan.looks else None
     plan = replace(decoding_plan(plan, common), pieces=pieces)
     frames = [indexed, *([] if common is None else common.frames)]
     buckets = Lists(partitions).buckets(frames, DECODED)

@@ -134,7 +134,9 @@ def spark(
     from kdissect.spark.writing.streamed_tables import CHECKPOINT
 
     log = logging.getLogger("kdissect.spark")
-    log.addHandler(Lines())
+    lines = Lines()
+    log.addHandler(lines)
+    click.get_current_context().call_on_close(partial(log.removeHandler, lines))
     log.setLevel(logging.INFO if logged else logging.WARNING)
     confs = [_setting(text) for text in conf]
     if append:

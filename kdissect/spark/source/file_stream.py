@@ -155,9 +155,12 @@ def offset_of(
     for capture, some in planned.items():
         files = json.dumps([row[1:] for row in some])
         new[capture] = {"first": some[-1][3], "file": some[-1][1], "files": files, "at": now}
+    told: dict[str, list[tuple[str, int]]] = {}
     for capture, name, _, first in late:
-        of_set = new.setdefault(capture, {**before[capture], "files": "[]", "at": now, "late": "[]"})
-        of_set["late"] = json.dumps([*json.loads(str(of_set.get("late", "[]"))), [name, first]])
+        told.setdefault(capture, []).append((name, first))
+    for capture, files_of_set in told.items():
+        known = new.get(capture, {**before[capture], "files": "[]", "at": now})
+        new[capture] = {**known, "late": json.dumps(files_of_set)}
     over = {
         capture: {"first": known["first"], "file": known["file"], "files": "[]", "over": True}
         for capture, known in before.items()
@@ -223,8 +226,13 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         and 4.1 do not say `start`.)"""
         begun = start or {}
         now, complete = self._last or self._look()
-        rows = [row for row in complete if after(row, begun)]
-        late = [row for row in complete if not after(row, begun) and self._arrived_since(row, begun[row[0]])]
+        rows: list[Row] = []
+        late: list[Row] = []
+        for row in complete:
+            if after(row, begun):
+                rows.append(row)
+            elif self._arrived_since(row, begun[row[0]]):
+                late.append(row)
         if limit is not None and not isinstance(limit, ReadAllAvailable):
             rows = sorted(rows, key=lambda row: place(row[3], row[1]))[: self._most]
         return offset_of(rows, begun, now, self._forget, late)
