@@ -126,7 +126,8 @@ class AnalysedRun:
             return False
         from kdissect.tables.candidates import candidates
 
-        return candidates(self.asked, self.where, analysed=True) is not None
+        found = candidates(self.asked, self.where, analysed=True)
+        return found is not None and found.ends
 
     def _read(self, make: Callable[[], T]) -> T:
         """Returns what `make` makes of all that is read. Rows of exchanges that the filters rule out are not made, if
@@ -150,6 +151,7 @@ class AnalysedRun:
         """Of the exchanges of a block all rows were taken."""
         if self._candidates is not None:
             self._candidates.end_behind(self.run.watermark)
+            self._candidates.rule_out(self.builder.brokers)
 
     @property
     def builder(self) -> TableBuilder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from kdissect.kafka.streams.encryption.unsealing import Unsealer
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.tables.builder import TableBuilder, Walked
 from kdissect.tables.clusters import JOINING
-from kdissect.tables.identity import exchange_ids
+from kdissect.tables.identity import Directory, exchange_ids
 
 Words = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -61,7 +62,7 @@ class Wishes:
         """Decodes less, enough where brokers have told their ClusterIds; None: no less."""
         self.aside = False
         """Whether only the analysis reads fetches: then most are read aside (`kdissect.tables.fetch_bodies`)."""
-        self.skimming: tuple[Decoder, Callable[[Words], Flags]] | None = None
+        self.skimming: tuple[Decoder, Callable[[Directory, Words, npt.NDArray[Any]], Flags]] | None = None
         """What decodes less for exchanges that no rows are made of, and which these are not; None: all have rows."""
 
 
@@ -107,7 +108,7 @@ class Strand:
         if wishes.skimming is not None:
             less, needed = wishes.skimming
             self.completion.skimming = Skimming(
-                less, needed, _joining_decoder(_without_topic_ids(less), clusters_known)
+                less, partial(needed, self.walker.directory), _joining_decoder(_without_topic_ids(less), clusters_known)
             )
             # A selection and several captures look at all exchanges.
             self.completion.sifts = builder.selected is None and builder.sights is None

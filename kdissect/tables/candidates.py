@@ -3,8 +3,8 @@ messages are decoded.
 
 A filter of a table says between which instants exchanges were on the wire, who sent them and to whom
 (`kdissect.tables.where.Limit`). Rows of other exchanges are not made, and of their messages only those are decoded that
-tell names. Where the analysis fills columns it needs all exchanges up to the last row: there `Candidates` says when
-enough was read (`end_behind`).
+tell names. Where the analysis fills columns it needs all exchanges of the rows' brokers up to the last row: there
+`Candidates` says when enough was read (`end_behind`).
 
 Nothing rests on the order of packets. A file whose clock steps back may have exchanges of the time asked for anywhere.
 So each exchange is looked at, and one that comes when enough was thought to be read raises EarlierRows.
@@ -12,18 +12,19 @@ So each exchange is looked at, and one that comes when enough was thought to be 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kdissect.kafka.completed import NULL_TIME, Completed
 from kdissect.tables.apinames import api_name
+from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import By
-from kdissect.tables.identity import SEPARATOR
+from kdissect.tables.identity import SEPARATOR, Directory
 from kdissect.tables.table_block import Block
 from kdissect.tables.where import Filter, Limit
 
@@ -43,6 +44,8 @@ INSTANTS: Mapping[str, tuple[int, ...]] = {
 }
 """Columns of tables that are made block by block, by which of `Instants` they show: the first one that is known."""
 LEAST, MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+ACROSS = frozenset(name for name, one in TABLES.items() if any(column.by is By.COMMITS for column in one.columns))
+"""Tables of whose rows the analysis fills a column by what other brokers say."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -72,6 +75,12 @@ class Candidates:
 
     def __init__(self, filters: Mapping[str, Filter], analysed: bool) -> None:
         self._tables = [(_spans(one.limits), one.limits) for one in filters.values()]
+        self._brokers = _named_brokers(filters)
+        """The brokers of all rows; None: any."""
+        self._by_address = self._brokers is not None and all(map(_is_address, self._brokers))
+        """These are addresses, so each connection tells whether it is to one of them."""
+        self._others: frozenset[str] = frozenset()
+        """Addresses (`capture<TAB>ip:port`) that messages have given to other brokers."""
         self.analysed = analysed
         self.over = False
         """Enough was read: exchanges that come now have no rows."""
@@ -84,22 +93,38 @@ class Candidates:
     def excludes(self) -> bool:
         """Whether there are exchanges that it rules out, or after which it is over."""
         if self.analysed:
-            return self._end != MOST
+            return self.ends or self._brokers is not None
         return all(spans or any(map(_restricts, limits)) for spans, limits in self._tables)
 
-    def needed(self, instants: Instants) -> Flags:
+    @property
+    def ends(self) -> bool:
+        """Whether enough is read at some instant."""
+        return self._end != MOST
+
+    def needed(self, directory: Directory, instants: Instants, connections: npt.NDArray[Any]) -> Flags:
         """Flags of the exchanges that have to be looked at. They may have rows, are needed for rows, or come too late.
-        Any thread may ask."""
+        Any thread may ask, with a directory of its own."""
+        if self.analysed and self.over:
+            return self._late(instants)
+        flags = np.ones(len(connections), np.bool_)
         if not self.analysed:
-            return _any([_inside(spans, instants, len(instants[0])) for spans, _ in self._tables])
-        return self._late(instants) if self.over else np.ones(len(instants[0]), np.bool_)
+            flags = _any([_inside(spans, instants, len(connections)) for spans, _ in self._tables])
+        return flags & self._of_brokers(directory, connections)
 
     def pick_rows(self, block: Block) -> Int64s | None:
-        """The exchanges of a block that have rows; None: all, or so many that leaving out others does not pay. Raises
-        EarlierRows."""
+        """The exchanges of a block that have rows, or are needed for rows; None: all, or so many that leaving out
+        others does not pay. Raises EarlierRows."""
         if self.analysed:
             self._note(block.done)
-            return np.zeros(0, np.int64) if self.over else None
+            if self.over:
+                return np.zeros(0, np.int64)
+            kept = self._of_brokers(block.directory, block.done.conn)
+        else:
+            kept = self._rows_by_filter(block)
+        found = np.flatnonzero(kept)
+        return found if 2 * len(found) <= len(block) else None
+
+    def _rows_by_filter(self, block: Block) -> Flags:
         instants = instants_of(block.done)
         kept = np.zeros(len(block), np.bool_)
         for spans, limits in self._tables:
@@ -107,14 +132,37 @@ class Candidates:
             for limit in limits if flags.any() else ():
                 _restrict(flags, limit, block)
             kept |= flags
-        found = np.flatnonzero(kept)
-        return found if 2 * len(found) <= len(block) else None
+        return kept
+
+    def _of_brokers(self, directory: Directory, connections: npt.NDArray[Any]) -> Flags:
+        """Flags of the connections that may be to the brokers of the rows."""
+        if self._brokers is None or not (self._by_address or self._others):
+            return np.ones(len(connections), np.bool_)
+        if self._by_address:
+            return _to_brokers(self._brokers, directory, connections)
+        codes = directory.broker_codes(connections)
+        texts = directory.brokers.texts
+        return ~np.isin(codes, [code for code in np.unique(codes).tolist() if texts[code] in self._others])
 
     def end_behind(self, watermark: int) -> None:
         """All rows of exchanges with an instant before `watermark` (µs) were made. Enough was read once the analysis
         has every exchange up to the last one that may have rows, for nothing in a row depends on a later instant."""
-        if self._end != MOST and watermark > max(self._end, self._latest) // 1000:
+        if self.ends and watermark > max(self._end, self._latest) // 1000:
             self.over = True
+
+    def rule_out(self, brokers: Brokers) -> None:
+        """Of brokers that are asked for by node id leave out the addresses that messages have given to others by now.
+        Each of these names counts as given: should it change, rows have to be made again (`Brokers.given`)."""
+        if self._brokers is None or self._by_address or brokers.given is None:
+            return
+        others = {
+            address: name
+            for address, name in brokers.names().items()
+            if name not in self._brokers and not _is_address(name)
+        }
+        if len(others) > len(self._others):
+            brokers.given |= others
+            self._others = frozenset(others)
 
     def _late(self, instants: Instants) -> Flags:
         """The exchanges that are not behind all that may have rows."""
@@ -127,7 +175,7 @@ class Candidates:
             if self._late(instants).any():
                 raise EarlierRows
             return
-        if self._end == MOST:
+        if not self.ends:
             return
         early = _any([(one < self._end) & (one != NULL_TIME) for one in instants])
         for one in instants[:3]:
@@ -195,16 +243,40 @@ def _restrict(flags: Flags, limit: Limit, block: Block) -> None:
     elif limit.column == "api":
         flags &= np.isin(done.api_key, [key for key in np.unique(done.api_key).tolist() if api_name(key) in values])
     else:
-        texts = block.directory.brokers.texts
-        own = [code for code, text in enumerate(texts) if text.rpartition(SEPARATOR)[2] in values]
-        flags &= np.isin(block.directory.broker_codes(done.conn), own)
+        flags &= _to_brokers(values, block.directory, done.conn)
+
+
+def _to_brokers(addresses: Container[object], directory: Directory, connections: npt.NDArray[Any]) -> Flags:
+    """Flags of the connections to brokers that have one of these addresses."""
+    codes = directory.broker_codes(connections)
+    texts = directory.brokers.texts
+    own = [code for code in np.unique(codes).tolist() if texts[code].rpartition(SEPARATOR)[2] in addresses]
+    return np.isin(codes, own)
+
+
+def _named_brokers(filters: Mapping[str, Filter]) -> frozenset[str] | None:
+    """The brokers that rows of all these tables have by their filters; None where one may have others, or is told
+    something by others."""
+    found: frozenset[str] = frozenset()
+    for name, one in filters.items():
+        stated = [
+            frozenset(limit.values) for limit in one.limits if limit.column == "broker" and limit.operator in EQUAL
+        ]
+        if not stated or name in ACROSS:
+            return None
+        found |= frozenset.intersection(*stated)
+    return found
+
+
+def _is_address(name: object) -> bool:
+    """Whether a broker of this name has it for its address; a node id may be that of any."""
+    return isinstance(name, str) and ":" in name
 
 
 def _restricts(limit: Limit) -> bool:
-    """Whether an exchange alone tells that its rows do not satisfy a comparison. A broker that is named by an address
-    has that address; a node id may be that of any."""
+    """Whether an exchange alone tells that its rows do not satisfy a comparison."""
     if limit.operator not in EQUAL:
         return False
     if limit.column == "broker":
-        return all(isinstance(value, str) and ":" in value for value in limit.values)
+        return all(map(_is_address, limit.values))
     return limit.column in ("client_id", "api_key", "api")

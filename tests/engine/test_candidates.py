@@ -18,6 +18,7 @@ from kdissect.engine import analysed_run
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.problems import CaptureError
+from kdissect.tables.brokers import Brokers
 from kdissect.tables.candidates import Candidates
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.where import parse
@@ -76,15 +77,21 @@ def filtered(table: pa.Table, name: str, where: str) -> pa.Table:
 
 def conditions(name: str, table: pa.Table, chance: random.Random) -> Iterator[str]:
     """Filters by time, by broker or client, and by both, of which each keeps a part of the rows."""
-    named = chance.choice([one for one in ("broker", "client_id") if one in table.column_names])
-    values = table[named].drop_null().unique().to_pylist()
-    other = "{} = '{}'".format(named, chance.choice(values).replace("'", "''")) if values else f"{named} is null"
+    equal = {}
+    for named in ("broker", "client_id"):
+        if named in table.column_names:
+            values = table[named].drop_null().unique().to_pylist()
+            one = "{} = '{}'".format(named, chance.choice(values).replace("'", "''")) if values else f"{named} is null"
+            equal[named] = one
+    other = chance.choice(list(equal.values()))
+    if "broker" in equal:
+        yield equal["broker"]
     column = chance.choice(TABLES[name])
     times = sorted(table[column].drop_null().to_pylist())
     if times:
         low, high = (times[len(times) * share // 100].isoformat() for share in sorted(chance.sample(range(5, 95), 2)))
         yield f"{column} < '{low}'"
-        yield f"{column} > '{low}' and '{high}' >= {column} and {other}"
+        yield from (f"{column} > '{low}' and '{high}' >= {column} and {one}" for one in equal.values())
         yield chance.choice([f"{column} between '{low}' and '{high}'", f"{column} = '{high}' or {other}", other])
 
 
@@ -92,6 +99,10 @@ def pieces(opened: Any, name: str, where: str | None = None) -> pa.Table | None:
     """The rows that `parts` gives."""
     found = [part[name] for part in opened.parts({name: None}, {} if where is None else {name: where}) if name in part]
     return pa.concat_tables(found) if found else None
+
+
+def ids(rows: pa.Table | None) -> list[str]:
+    return sorted([] if rows is None else rows["exchange_id"].to_pylist())
 
 
 def check(opened: Any, name: str, whole: pa.Table, where: str, in_parts: pa.Table | None = None) -> None:
@@ -158,6 +169,42 @@ def test_fewer_messages_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
         found = kdissect.open(path).table("fetches", columns, f"requested_at between '{begin}' and '{end}'")
         assert found.num_rows > 0
         assert sum(decoded) < everything * (0.4 if columns else 0.8)
+
+
+@pytest.mark.parametrize(("name", "table"), [("k4_session_eviction", "fetches"), ("k4_list_offsets_raw", "exchanges")])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_other_brokers_are_left_out(name: str, table: str, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows of a broker by its address, and by its node id once messages have told whose the other addresses are."""
+    picked: list[int] = []
+    pick_rows = Candidates.pick_rows
+
+    def noting(self: Candidates, block: Any) -> Any:
+        rows = pick_rows(self, block)
+        picked.append(len(block) if rows is None else len(rows))
+        return rows
+
+    monkeypatch.setattr(Candidates, "pick_rows", noting)
+    opened = kdissect.open(CAPTURES / f"{name}.pcap", jobs=jobs)
+    whole, brokers = opened.table(table), opened.table("exchanges", ["broker"])["broker"].to_pylist()
+    for broker in set(brokers):
+        picked.clear()
+        where = f"broker = '{broker}'"
+        assert ids(pieces(opened, table, where)) == ids(filtered(whole, table, where))
+        own = brokers.count(broker)
+        assert own <= sum(picked) <= len(brokers)
+        if own < len(brokers) / 2:
+            assert sum(picked) < 0.8 * len(brokers), broker
+
+
+def test_an_address_that_gets_another_name(monkeypatch: pytest.MonkeyPatch, begun: list[AnalysedRun]) -> None:
+    """It was left out as another broker's: everything is read again."""
+    opened = kdissect.open(CAPTURES / "k4_session_eviction.pcap")
+    whole = opened.table("fetches")
+    names = Brokers.names
+    monkeypatch.setattr(Brokers, "names", lambda self: {**names(self), **dict.fromkeys(names(self), "100")})
+    begun.clear()
+    assert ids(pieces(opened, "fetches", "broker = '3'")) == ids(filtered(whole, "fetches", "broker = '3'"))
+    assert len(begun) == 2
 
 
 @pytest.mark.parametrize("back", [HOUR, 10**9, 150_000_000])

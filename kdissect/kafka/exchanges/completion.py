@@ -99,9 +99,11 @@ class Joining:
 class Skimming:
     """A decoder that is enough for exchanges that no rows are made of: without the fields that only rows read.
     `needed`: which exchanges with these instants have rows, int64[4, n]: request's first and last byte, response's
-    first and last one. `joining`: what is enough where brokers have told their clusters."""
+    first and last one; and by their connections. `joining`: what is enough where brokers have told their clusters."""
 
-    def __init__(self, decoder: Decoder, needed: Callable[[Words], Flags], joining: Joining | None) -> None:
+    def __init__(
+        self, decoder: Decoder, needed: Callable[[Words, npt.NDArray[Any]], Flags], joining: Joining | None
+    ) -> None:
         self.decoder = decoder
         self.needed = needed
         self.joining = joining
@@ -112,9 +114,10 @@ class Skimming:
 
     def enough(self, part: Work) -> Decoder | None:
         """The decoder that is enough for these exchanges, None where some have rows."""
-        if self.needed(part.longs[list(INSTANTS)]).any():
+        connections = part.ints[Word.CONN]
+        if self.needed(part.longs[list(INSTANTS)], connections).any():
             return None
-        return self._choose_decoder(part.shorts[Short.API_KEY], part.ints[Word.CONN])
+        return self._choose_decoder(part.shorts[Short.API_KEY], connections)
 
     def pick_exchanges(self, exchanges: Words, rows: Records, base: int) -> Words:
         """Those of these exchanges of a harvest that have rows, or that tell anything. These are messages that are
@@ -124,7 +127,9 @@ class Skimming:
         decoder = self._choose_decoder(api, connection + base)
         places = [rows[side][word][exchanges] for side in SIDES for word in ("first", "last")]
         instants = np.stack([np.where(place == 0, NULL_TIME, place) for place in places])
-        keep: Flags = self.needed(instants) | self._reads_messages(decoder, api, rows["version"][exchanges])
+        keep: Flags = self.needed(instants, connection + base) | self._reads_messages(
+            decoder, api, rows["version"][exchanges]
+        )
         keep |= rows["orphan"][exchanges] == 1
         most = int(connection.max(initial=-1))
         if most >= len(self._heard):
