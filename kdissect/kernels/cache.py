@@ -21,6 +21,7 @@ import shutil
 import stat
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent
@@ -38,15 +39,21 @@ def kernel_modules() -> list[str]:
     return sorted(name for name, text in _sources().items() if _KERNEL.search(text))
 
 
-def digest() -> str:
-    """A digest of the kernels' sources, of the modules whose constants they use, and of how they are compiled."""
+def compiled_sources() -> list[str]:
+    """The files whose text decides what compiled kernels do, as paths within the package: the kernels' own, the modules
+    whose constants they use, and how they are compiled."""
     sources = _sources()
     kernels = {name for name, text in sources.items() if name.startswith("kernels/") or _KERNEL.search(text)}
     used = {one for name in kernels for found in _IMPORT.findall(sources[name]) for one in (found[0], b".".join(found))}
     kernels |= {module.decode().replace(".", "/") + ".py" for module in used}
+    return sorted(kernels & sources.keys())
+
+
+def digest(names: Iterable[str]) -> str:
+    """A digest of these files of the package. Raises OSError where one is missing."""
     found = hashlib.blake2b(digest_size=8)
-    for name in sorted(kernels & sources.keys()):
-        found.update(name.encode() + b"\0" + sources[name] + b"\0")
+    for name in names:
+        found.update(name.encode() + b"\0" + (PACKAGE / name).read_bytes() + b"\0")
     return found.hexdigest()
 
 

@@ -13,7 +13,7 @@ import numba
 import numpy as np
 from numba.core.typing.templates import make_intrinsic_template
 
-from kdissect.kernels.cache import cache_folder, digest
+from kdissect.kernels.cache import cache_folder, compiled_sources, digest
 from kdissect.kernels.compiler import KernelCompiler, PartCompiler
 from kdissect.kernels.signature import Array, Fields, Kind, Number, Signature
 
@@ -31,7 +31,7 @@ _NUMBERS: dict[str, Any] = {
 @functools.cache
 def _prepared() -> bool:
     """Tell numba where to keep what it compiles; whether something was kept there before."""
-    folder, before = cache_folder(f"{digest()}-{numba.__version__}")
+    folder, before = cache_folder(f"{digest(compiled_sources())}-{numba.__version__}")
     numba.config.CACHE_DIR = str(folder)
     return before
 

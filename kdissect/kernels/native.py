@@ -17,8 +17,8 @@ from kdissect.kernels.signature import Signature, described
 
 PACKAGE = Path(__file__).parent.parent
 PATH = Path(__file__).with_name("compiled.so")
-DIGEST = "kdissect_digest"
-"""Symbol of the digest of the sources that it was made of."""
+SOURCES = "kdissect_sources"
+"""Symbol of a text: the digest of the sources that it was made of, and their names, a line each."""
 _FINE = (0, -2)
 """Statuses of numba: a value was returned, None was returned. Everything else is an exception."""
 
@@ -43,9 +43,11 @@ class Library:
         self._loaded = ctypes.CDLL(str(path))
 
     @property
-    def digest(self) -> str:
-        """The digest of the sources that it was made of."""
-        return (ctypes.c_char * 64).in_dll(self._loaded, DIGEST).value.decode()
+    def sources(self) -> tuple[str, list[str]]:
+        """The digest of the sources that it was made of, and their names."""
+        text = ctypes.string_at(ctypes.addressof(ctypes.c_char.in_dll(self._loaded, SOURCES)))
+        made_of, *names = text.decode().split("\n")
+        return made_of, names
 
     def __contains__(self, name: str) -> bool:
         return hasattr(self._loaded, symbol(name, 0))
@@ -100,8 +102,15 @@ def find_library() -> Library | None:
         library = Library(PATH)
     except OSError as error:
         raise ImportError(f"{PATH} was compiled for another system: install kdissect anew ({error})") from None
-    if in_checkout():
-        from kdissect.kernels.cache import digest
+    return library if not in_checkout() or _up_to_date(library) else None
 
-        return library if library.digest == digest() else None
-    return library
+
+def _up_to_date(library: Library) -> bool:
+    """Whether the sources that a shared object was made of are as they were. Kernels in other files are not in it."""
+    from kdissect.kernels.cache import digest
+
+    try:
+        made_of, names = library.sources
+        return made_of == digest(names)
+    except (OSError, ValueError):  # one is gone; an older version names none
+        return False

@@ -27,9 +27,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kdissect.kernels.cache import digest, kernel_modules
+from kdissect.kernels.cache import compiled_sources, digest, kernel_modules
 from kdissect.kernels.kernel import KERNELS, LIBRARY, Kernel
-from kdissect.kernels.native import DIGEST, PATH, symbol
+from kdissect.kernels.native import PATH, SOURCES, symbol
 from kdissect.kernels.object_symbols import undefined_symbols
 from kdissect.kernels.targets import TARGETS, Target, own_target, target_named
 from kdissect.python_process import start_python
@@ -91,7 +91,7 @@ def _link(objects: list[Path], library: Path, target: Target) -> None:
 
 
 def _objects(kernels: Mapping[str, Kernel], targets: Sequence[Target]) -> Iterator[tuple[Target, str, bytes]]:
-    """Object files, by target and name: one for each form of each kernel, one for the digest."""
+    """Object files, by target and name: one for each form of each kernel, one for the names of the sources."""
     import llvmlite.binding as llvm
     from llvmlite import ir
 
@@ -112,12 +112,13 @@ def _objects(kernels: Mapping[str, Kernel], targets: Sequence[Target]) -> Iterat
                 if missing:
                     raise RuntimeError(f"{called} needs {', '.join(sorted(missing))}, which no C library has")
                 yield target, called, code
-    module = ir.Module(DIGEST)
-    text = bytearray(digest().encode() + b"\0")
+    module = ir.Module(SOURCES)
+    names = compiled_sources()
+    text = bytearray("\n".join([digest(names), *names]).encode() + b"\0")
     value = ir.Constant(ir.ArrayType(ir.IntType(8), len(text)), text)
-    ir.GlobalVariable(module, value.type, DIGEST).initializer = value
+    ir.GlobalVariable(module, value.type, SOURCES).initializer = value
     for target, machine in machines:
-        yield target, DIGEST, machine.emit_object(llvm.parse_assembly(_retargeted(str(module), target, machine)))
+        yield target, SOURCES, machine.emit_object(llvm.parse_assembly(_retargeted(str(module), target, machine)))
 
 
 def _machine(target: Target) -> Any:
@@ -229,7 +230,7 @@ def main(path: Path, target: Target | None = None, built: Path | None = None) ->
     shared object of just these sources, next to this module or in the folder `built`, is used as it is."""
     target = target or own_target()
     ready = built / target.name / PATH.name if built is not None else None
-    if ready is not None and ready.exists() and digest().encode() in ready.read_bytes():
+    if ready is not None and ready.exists() and digest(compiled_sources()).encode() in ready.read_bytes():
         shutil.copyfile(ready, path)
     elif LIBRARY is not None and path != PATH and target == own_target():
         shutil.copyfile(LIBRARY.path, path)

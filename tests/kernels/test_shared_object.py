@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from kdissect.kernels import cache, native, shared_object
-from kdissect.kernels.cache import digest
+from kdissect.kernels.cache import compiled_sources, digest
 from kdissect.kernels.kernel import LIBRARY, Kernel, kernel, part
 from kdissect.kernels.native import Library
 from kdissect.kernels.shared_object import all_kernels, build, main
@@ -111,11 +112,24 @@ def test_errors_keep_their_text(library: Library, i: int) -> None:
 
 
 @pytest.mark.jit
-def test_a_checkout_uses_what_was_made_of_its_sources(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert library.digest == digest()
+def test_a_checkout_uses_what_was_made_of_its_sources(
+    library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made_of, names = library.sources
+    assert names == compiled_sources()
+    assert made_of == digest(names)
     monkeypatch.setattr(native, "PATH", Path(library.path))
     assert native.find_library() is not None
-    monkeypatch.setattr(cache, "digest", lambda: "of other sources")
+    copy = tmp_path / "kdissect"
+    for name in names:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(cache.PACKAGE / name, copy / name)
+    monkeypatch.setattr(cache, "PACKAGE", copy)
+    assert native.find_library() is not None
+    changed = copy / "kafka" / "completed.py"
+    changed.write_text(changed.read_text() + "\n")
+    assert native.find_library() is None
+    changed.unlink()
     assert native.find_library() is None
     monkeypatch.setattr(native, "PACKAGE", Path("/nowhere/kdissect"))
     assert native.find_library() is not None, "an installed package is as it was built"

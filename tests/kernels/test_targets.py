@@ -17,9 +17,9 @@ from macholib.MachO import MachO
 from macholib.SymbolTable import SymbolTable
 
 from kdissect.kernels import shared_object
-from kdissect.kernels.cache import digest
+from kdissect.kernels.cache import compiled_sources, digest
 from kdissect.kernels.kernel import kernel
-from kdissect.kernels.native import DIGEST, Library, symbol
+from kdissect.kernels.native import SOURCES, Library, symbol
 from kdissect.kernels.object_symbols import undefined_symbols
 from kdissect.kernels.shared_object import FROM_C, build
 from kdissect.kernels.targets import TARGETS, own_target, target_named
@@ -58,7 +58,7 @@ def test_elf(libraries: dict[str, Path], name: str) -> None:
     assert (elf["e_machine"], elf["e_type"]) == (MACHINES[name], "ET_DYN")
     symbols = [one for one in elf.get_section_by_name(".dynsym").iter_symbols() if one.name]
     exported = {one.name for one in symbols if one["st_shndx"] != "SHN_UNDEF"}
-    assert {one for one in exported if one.endswith("_0") or one == DIGEST} == {_symbol(), DIGEST}
+    assert {one for one in exported if one.endswith("_0") or one == SOURCES} == {_symbol(), SOURCES}
     assert {one.name for one in symbols if one["st_shndx"] == "SHN_UNDEF"} <= FROM_C
     dynamic = elf.get_section_by_name(".dynamic")
     assert not [tag for tag in dynamic.iter_tags() if tag.entry.d_tag == "DT_NEEDED"], "no C library is linked"
@@ -84,12 +84,12 @@ def test_macho(libraries: dict[str, Path], name: str) -> None:
     undefined = {text.decode().removeprefix("_") for _, text in table.undefsyms}
     assert undefined - {"dyld_stub_binder"} <= FROM_C
     exported = {text.decode().removeprefix("_") for _, text in table.extdefsyms}
-    assert {one for one in exported if one.endswith("_0") or one == DIGEST} == {_symbol(), DIGEST}
+    assert {one for one in exported if one.endswith("_0") or one == SOURCES} == {_symbol(), SOURCES}
 
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_each_has_the_digest_of_the_sources(libraries: dict[str, Path], name: str) -> None:
-    assert digest().encode() in libraries[name].read_bytes()
+    assert digest(compiled_sources()).encode() in libraries[name].read_bytes()
 
 
 @pytest.mark.skipif(own_target().name not in TARGETS, reason="no wheel is made for this system")
