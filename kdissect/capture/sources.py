@@ -42,6 +42,11 @@ _WHEN = rf"^(?P<stem>.*?)[-_.]?(?:(?:\d{{5}}[-_])?{_DATE}(?:[-_.T ]*{_TIME}(?:\.
 Source = str | os.PathLike[str] | BinaryIO
 
 
+def plain_name(name: str) -> str:
+    """A file's name without what compression puts behind it."""
+    return re.sub(_COMPRESSED, "", name)
+
+
 def stem_of(name: str) -> tuple[str, str] | None:
     """The key under which a file name belongs to a rotated set, and the set's name; None for names that rotation does
     not make.
@@ -49,8 +54,7 @@ def stem_of(name: str) -> tuple[str, str] | None:
     A name without a count can be the first of a `-C` set, so it has a key too; it stays alone unless a numbered one
     joins it.
     """
-    bare = re.sub(_COMPRESSED, "", name)
-    match = re.match(_EXTENSION, bare)
+    match = re.match(_EXTENSION, plain_name(name))
     if match is None:
         return None
     stem, ext = match.group("stem"), match.group("ext")
@@ -87,7 +91,7 @@ def open_captures(sources: Source | Iterable[Source], growing: bool = False) -> 
     sets = _name(groups)
     sets[0].left_out = named.left_out
     for one in sets if growing and named.folders else ():
-        one.later = Rotation(one.members, _stem_key, lambda name: re.sub(_COMPRESSED, "", name), begins)
+        one.later = Rotation(one.members, _stem_key, plain_name, begins)
     return sets
 
 
@@ -220,7 +224,7 @@ def _group(members: list[Member], growing: bool = False) -> list[tuple[str, list
         groups.setdefault((member.path.resolve().parent, stem[0]), (stem[1], []))[1].append(member)
     out: list[tuple[str, list[Member]]] = []
     for name, group in groups.values():
-        bare = {re.sub(_COMPRESSED, "", m.name) for m in group}
+        bare = {plain_name(m.name) for m in group}
         if len(bare) < len(group):  # the same file plain and compressed, or compressed twice: captures of their own
             out.extend((m.name, [m]) for m in group)
         elif len(group) == 1:

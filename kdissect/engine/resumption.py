@@ -34,6 +34,7 @@ from kdissect.analysis.holds.carried_state import CarriedStages
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
+from kdissect.capture.sources import plain_name
 from kdissect.capture.window import Window
 from kdissect.engine.analysed_run import ROWS_A_TIME, AnalysedRun, Pieces
 from kdissect.engine.books import Books
@@ -160,8 +161,10 @@ class Continued:
 
     def refuse(self, files: Iterable[str]) -> list[str]:
         """Note as problems those of these files (names) that were not read: later ones of the capture came first, and
-        their rows are made. To be called before other rows are asked for. Returns their names."""
-        late = [name for name in files if name not in self._names]
+        their rows are made. A compressed file is the one that it was made of. To be called before other rows are asked
+        for. Returns their names."""
+        read = set(map(plain_name, self._names))
+        late = [name for name in files if plain_name(name) not in read]
         capture = CaptureSet(self._capture, [Member(name) for name in late])
         for number, name in enumerate(late, len(self._names)):
             capture.add_problem(number, 0, 0, name, LATE)

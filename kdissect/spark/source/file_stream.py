@@ -30,7 +30,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kdissect.capture.captureset import Member
-from kdissect.capture.sources import begins, stem_of
+from kdissect.capture.sources import begins, plain_name, stem_of
 from kdissect.problems import CaptureError, UsageError
 
 try:
@@ -96,7 +96,7 @@ class Watched:
                 continue  # gone meanwhile, or no capture
             if math.isinf(first):
                 continue
-            name = bare(path.name)
+            name = plain_name(path.name)
             known = stem_of(path.name)
             inside = path.parent.relative_to(self._folder)
             capture = (inside / (path.name if known is None else known[1])).as_posix()
@@ -124,15 +124,10 @@ class Watched:
         return self._first[key]
 
 
-def bare(name: str) -> str:
-    """A file's name without what compression puts behind it."""
-    return next((name[: -len(end)] for end in COMPRESSED if name.endswith(end)), name)
-
-
 def place(first: int, name: str) -> tuple[int, list[tuple[int, int, str]]]:
     """The key that files of a set are ordered by: first packet's time, then the name with its numbers read as
     numbers."""
-    parts = [part for part in re.split(r"(\d+)", bare(name)) if part]
+    parts = [part for part in re.split(r"(\d+)", plain_name(name)) if part]
     return first, [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
 
 
