@@ -255,8 +255,8 @@ def _to_brokers(addresses: Container[object], directory: Directory, connections:
 
 
 def _named_brokers(filters: Mapping[str, Filter]) -> frozenset[str] | None:
-    """The brokers that rows of all these tables have by their filters; None where one may have others, or is told
-    something by others."""
+    """The brokers that rows of all these tables have by their filters; None where one may have others, or has values
+    that come from others."""
     found: frozenset[str] = frozenset()
     for name, one in filters.items():
         stated = [

@@ -5,6 +5,7 @@
     python -m tests.bench.slopes bulk 1GB 4GB --warm --times 3 --tshark
     python -m tests.bench.slopes bulk 1GB 4GB --tables
     python -m tests.bench.slopes chatter 300MB 1GB --warm --partitions 4 --tables exchanges
+    python -m tests.bench.slopes chatter 100MB 6GB --warm --partitions 8 --tables exchanges --no-local --tasks 1
     python -m tests.bench.slopes chatter 500MB 1GB 2GB 4GB --no-local
     python -m tests.bench.slopes chatter 300MB --brokers 50 --no-local
     python -m tests.bench.slopes bulk 3GB --connections 1 --no-local
@@ -19,7 +20,7 @@ processes, the JVM among them; memory is the largest resident size of any Python
 Starting costs the same at any size and goes into no slope; where there are three sizes or more the line through them
 is printed too. Of several numbers of files it is the line through those, and what planning took before there was a
 job. `--apart`: each file is a capture of its own. `--partitions`: connections are spread over so many, as on a cluster,
-where `local[2]` would do the job by one task.
+where `local[2]` would do the job by one task. `--tasks`: so many at a time, instead of as many as there are cores.
 
 Spark's JVM compiles its own code for many seconds after a session's begin, longer for a large set than for a small one,
 so some of it is in the slope. `--warm`: one session reads all sizes, the smallest first, after it has read that
@@ -258,13 +259,13 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--connections", type=int)
     parser.add_argument("--partitions", type=int, default=0)
+    parser.add_argument("--tasks", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--no-local", action="store_true")
     parser.add_argument("--tshark", action="store_true")
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
-    cores = len(os.sched_getaffinity(0))
     found: dict[str, list[Spent]] = {}
     sizes, counted = [], len(options.files) > 1
     warm: Session | None = None
@@ -279,7 +280,7 @@ def main() -> int:
             sizes.append(files / 1000 if counted else size)
             if counted:
                 subprocess.run([sys.executable, "-c", PLAN, str(target)], check=True)
-            ways = commands(target, options.tables, cores, Path(folder), options.partitions)
+            ways = commands(target, options.tables, options.tasks, Path(folder), options.partitions)
             if options.tshark:
                 ways["tshark"] = tsharks(target)
             several_times: dict[str, list[Spent]] = {
@@ -291,7 +292,7 @@ def main() -> int:
                 if name == "Spark" and options.warm:
                     if warm is None:
                         out = None if options.tables is None else written
-                        warm = warmed(target, cores, options.partitions, out, options.tables or "")
+                        warm = warmed(target, options.tasks, options.partitions, out, options.tables or "")
                     several_times[name].append(warm.job(str(target)))
                 else:
                     several_times[name].append(measured(ways[name]))
