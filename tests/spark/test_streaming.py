@@ -63,6 +63,22 @@ def test_the_file_that_is_being_written_is_left_alone(pieces: list[Path], tmp_pa
     assert names(row for row in files.complete() if after(row, begun)) == ["cut.pcap2"]
 
 
+def test_names_come_round(pieces: list[Path], tmp_path: Path) -> None:
+    """`tcpdump -W` writes into the same file again: it is another one by its first packet."""
+    for number, piece in enumerate(pieces[:3]):
+        shutil.copy(piece, tmp_path / f"cut.pcap{number}")
+    files, at = FileStream(str(tmp_path), None), {}
+    for number, complete in ((None, ["cut.pcap0", "cut.pcap1"]), (0, ["cut.pcap2"]), (1, ["cut.pcap0"])):
+        if number is not None:
+            with (tmp_path / f"cut.pcap{number}").open("r+b") as file:
+                file.truncate()
+                file.write(pieces[3 + number].read_bytes())
+        end = files.latestOffset(at)
+        (batch,) = files.partitions(at, end)
+        assert names(row for row in batch.rows if row[2]) == complete
+        at = end
+
+
 def test_a_quiet_file_is_complete(pieces: list[Path], tmp_path: Path) -> None:
     shutil.copy(pieces[0], tmp_path)
     os.utime(tmp_path / "cut.pcap", (1, 1))

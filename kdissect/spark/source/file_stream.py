@@ -63,8 +63,8 @@ class Watched:
     def __init__(self, directory: str, quiet: float | None = None) -> None:
         self._folder = Path(directory)
         self._quiet = quiet
-        self._first: dict[tuple[str, int], float] = {}
-        """First packet's time by path and inode: names come round (`tcpdump -W`)."""
+        self._first: dict[str, tuple[int, float]] = {}
+        """By path, when the file was changed last, ns, and the first packet's time: names come round (`tcpdump -W`)."""
         self.arrived: dict[str, float] = {}
         """By path, when each file was put there, or renamed or written to last, as it was seen last: seconds since the
         epoch."""
@@ -88,10 +88,11 @@ class Watched:
             raise UsageError(f"{self._folder}: not a directory that captures are rotated into")
         sets: dict[str, dict[str, Row]] = {}
         changed: dict[str, float] = {}
+        before, self._first, self.arrived = self._first, {}, {}
         for path in sorted(self._paths(), key=lambda path: (path.suffix in COMPRESSED, path.name)):
             try:
                 found = path.stat()
-                first = self._begins(path, found.st_ino)
+                first = self._begins(path, found.st_ctime_ns, before)
             except (OSError, CaptureError):
                 continue  # gone meanwhile, or no capture
             if math.isinf(first):
@@ -114,14 +115,13 @@ class Watched:
             folders[:] = [name for name in folders if not name.startswith(".")]
             yield from (Path(place, name) for name in names if not name.startswith("."))
 
-    def _begins(self, path: Path, inode: int) -> float:
-        key = (str(path), inode)
-        if key not in self._first:
-            first = begins(Member(path.name, path))
-            if math.isinf(first):
-                return first
-            self._first[key] = first
-        return self._first[key]
+    def _begins(self, path: Path, changed: int, before: Mapping[str, tuple[int, float]]) -> float:
+        """The first packet's time of a file; `before`: what was known of files."""
+        known = before.get(str(path))
+        first = known[1] if known is not None and known[0] == changed else begins(Member(path.name, path))
+        if not math.isinf(first):
+            self._first[str(path)] = changed, first
+        return first
 
 
 def place(first: int, name: str) -> tuple[int, list[tuple[int, int, str]]]:
