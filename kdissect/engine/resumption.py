@@ -68,6 +68,8 @@ read."""
 
 LATE = "came after later files of its capture had been read, so it was not"
 """What is said of such a file."""
+GREW = "grew by {more:,} bytes after it had been read, so these were not"
+"""What is said of a file that was thought to be complete."""
 SURVEY = {"exchanges": ["broker", "cluster"], "topics": ["topic"]}
 """What tells the names of a capture."""
 PATIENCE_NS = 10_000_000_000
@@ -93,6 +95,7 @@ class _Carried:
     version: str
     tables: dict[str, list[str]]
     files: list[str]
+    last: tuple[str, int]
     dissector: dict[str, npt.NDArray[Any]]
     ledger: CarriedConnections
     scanner: CarriedScan
@@ -112,6 +115,8 @@ class Continued:
         self.tables = {name: list(columns) for name, columns in tables.items()}
         before = _unpacked(state, self.tables) if state is not None else None
         self._names = [] if before is None else list(before.files)
+        self._last = ("", 0) if before is None else before.last
+        """The file that was read last, and its bytes then."""
         self._analysed = AnalysedRun([CaptureSet(capture, [])], self.tables, with_evidence(settings))
         self._stage, self.books = self._analysed.stage, self._analysed.books
         self._stage.be_prompt()
@@ -159,18 +164,28 @@ class Continued:
             if evidence is not None:
                 yield from self._batches(self._search(evidence, learned))
 
-    def refuse(self, files: Iterable[str]) -> list[str]:
-        """Note as problems those of these files (names) that were not read: later ones of the capture came first, and
-        their rows are made. A compressed file is the one that it was made of. To be called before other rows are asked
-        for. Returns their names."""
-        read = set(map(plain_name, self._names))
-        late = [name for name in files if plain_name(name) not in read]
-        capture = CaptureSet(self._capture, [Member(name) for name in late])
-        for number, name in enumerate(late, len(self._names)):
-            capture.add_problem(number, 0, 0, name, LATE)
-        self._names += late
+    def refuse(self, files: Iterable[Member]) -> list[tuple[str, str]]:
+        """Note as problems what is not read of these files, none of which comes behind those that were read: all of one
+        that was not among them, for their rows are made; what the last one got since. A compressed file is the one that
+        it was made of. To be called before other rows are asked for. Returns names, with what is said of each."""
+        read = {plain_name(name): number for number, name in enumerate(self._names)}
+        said: list[tuple[str, str]] = []
+        numbers: list[int] = []
+        for member in files:
+            number = read.get(plain_name(member.name))
+            if number is None:
+                said.append((member.name, LATE))
+                numbers.append(len(self._names))
+                self._names.append(member.name)
+            elif member.name == self._last[0] and (more := _size(member) - self._last[1]) > 0:
+                said.append((member.name, GREW.format(more=more)))
+                numbers.append(number)
+                self._last = member.name, _size(member)
+        capture = CaptureSet(self._capture, [Member(name) for name, _ in said])
+        for number, (name, why) in zip(numbers, said, strict=True):
+            capture.add_problem(number, 0, 0, name, why)
         self._note_problems(capture)
-        return late
+        return said
 
     def problems(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The problems that were noted, where no file is read."""
@@ -290,6 +305,7 @@ class Continued:
         self._note_problems(capture)
         self.books.quality += file_measures(capture, scanner)
         capture.close()
+        self._last = member.name, _size(member)
 
     def _note_problems(self, capture: CaptureSet) -> None:
         base = self.books.ledger.base
@@ -327,6 +343,7 @@ class Continued:
             __version__,
             self.tables,
             self._names,
+            self._last,
             self._dissector.carried(),
             self.books.ledger.carried(rows),
             self._scanner.carried(),
@@ -337,6 +354,14 @@ class Continued:
             _without_share_sessions(self._stage.carried()),
         )
         return dumped(carried, _Carried)
+
+
+def _size(member: Member) -> int:
+    """The bytes of a file, 0 where it has gone."""
+    try:
+        return 0 if member.path is None else member.path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _without_share_sessions(carried: CarriedStages) -> CarriedStages:

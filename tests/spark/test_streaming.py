@@ -20,7 +20,7 @@ from kdissect.problems import UsageError
 pytest.importorskip("pyspark")
 
 from kdissect.spark.placing import schema_of
-from kdissect.spark.source.file_stream import FileStream, Watched, after, offset_of
+from kdissect.spark.source.file_stream import LATE, FileStream, Watched, after, offset_of
 from kdissect.spark.source.placed_rows import LATE_CELL
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.writing import streamed_tables
@@ -75,7 +75,7 @@ def test_names_come_round(pieces: list[Path], tmp_path: Path) -> None:
                 file.write(pieces[3 + number].read_bytes())
         end = files.latestOffset(at)
         (batch,) = files.partitions(at, end)
-        assert names(row for row in batch.rows if row[2]) == complete
+        assert names(row for row in batch.rows if not row[2].startswith(LATE)) == complete
         at = end
 
 
@@ -191,6 +191,30 @@ def test_a_set_that_ended_is_forgotten_once(pieces: list[Path], tmp_path: Path) 
     assert FileStream(str(tmp_path), None).latestOffset(read)["cut.pcap"]["file"] == "cut.pcap2"
 
 
+def test_a_file_that_grows_after_it_was_read_is_told(pieces: list[Path], tmp_path: Path) -> None:
+    """It was quiet for long enough to be taken as complete."""
+    path = tmp_path / "cut.pcap"
+    first, rest = pieces[0].read_bytes(), pieces[1].read_bytes()[24:]
+    path.write_bytes(first)
+    os.utime(path, (1, 1))
+    files = FileStream(str(tmp_path), 60.0)
+    at, end = {}, files.latestOffset({})
+    wanted = {name: columns(name) for name in ("exchanges", "problems")}
+    said, state = [], None
+    for more in (b"", rest[:1000], b"", rest[1000:]):
+        (batch,) = files.partitions(at, end)
+        *made, state = Work(wanted, Settings(dated=True)).do("cut.pcap", [row[1:3] for row in batch.rows], state)
+        tables = dict(one for one in made if isinstance(one, tuple))
+        said.append(tables[LATE_CELL]["why"].to_pylist() if LATE_CELL in tables else [])
+        with path.open("ab") as file:
+            file.write(more)
+        os.utime(path, (1, 1))
+        at, end = end, files.latestOffset(end)
+    grown = "grew by {:,} bytes after it had been read, so these were not"
+    assert said == [[], [], [grown.format(1000)], []]
+    assert names(files.partitions(at, end)[0].rows) == ["cut.pcap"]
+
+
 def test_a_file_that_comes_after_later_ones_is_told_once(pieces: list[Path], tmp_path: Path) -> None:
     """And one that was read, and was touched or compressed since, is not. Rows of what was read are not made again."""
     for piece in (pieces[0], *pieces[2:4]):
@@ -204,7 +228,8 @@ def test_a_file_that_comes_after_later_ones_is_told_once(pieces: list[Path], tmp
     (tmp_path / "cut.pcap2").unlink()
     end = files.latestOffset(read)
     (batch,) = files.partitions(read, end)
-    assert sorted(row[1:3] for row in batch.rows) == [("cut.pcap", ""), ("cut.pcap1", ""), ("cut.pcap2.gz", "")]
+    told = ["cut.pcap", "cut.pcap1", "cut.pcap2.gz"]
+    assert sorted(row[1:3] for row in batch.rows) == [(name, f"{LATE}{tmp_path / name}") for name in told]
     assert files.latestOffset(end) == end
     shutil.copy(pieces[4], tmp_path)
     (more,) = files.partitions(end, files.latestOffset(end))

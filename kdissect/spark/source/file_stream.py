@@ -2,9 +2,9 @@
 
 A file is complete when a later one of its set is there (later by its first packet's time), or when it was not written
 to for `quiet` seconds. Files of a set come in this order, each once. A file that turns up before one that has come
-already comes without its path: it is told and not read. Left alone are files without packets and files that are no
-captures. Of a file that is there plain and compressed the plain one is read. Folders in the directory (hidden ones and
-links left alone) hold sets of their own, whose names begin with the folder's.
+already, or was changed since, comes with its path behind LATE: it is not read. Left alone are files without packets and
+files that are no captures. Of a file that is there plain and compressed the plain one is read. Folders in the directory
+(hidden ones and links left alone) hold sets of their own, whose names begin with the folder's.
 
 An offset has, for each set, the first packet's time and the name of the last file that came, and the files that came
 with it. So a batch has the files that it was planned with, when it is read, and when it is planned again after a
@@ -51,8 +51,10 @@ FILES = pa.schema(
         pa.field("first", pa.int64()),
     ]
 )
-"""A complete file: its set's name, its own, where it lies, and its first packet's time (ns since the epoch). Without a
-path: it may have turned up before one that has come already. Who keeps the set's state knows whether it was read."""
+"""A complete file: its set's name, its own, where it lies, and its first packet's time (ns since the epoch)."""
+LATE = "late:"
+"""Before the path of a file that is not behind all that have come. Who keeps the set's state knows whether it was read,
+and up to where."""
 COMPRESSED = (".gz", ".zst", ".zstd", ".lz4", ".xz")
 Row = tuple[str, str, str, int]
 
@@ -150,9 +152,9 @@ def offset_of(
     for capture, some in planned.items():
         files = json.dumps([row[1:] for row in some])
         new[capture] = {"first": some[-1][3], "file": some[-1][1], "files": files, "at": now}
-    told: dict[str, list[tuple[str, int]]] = {}
-    for capture, name, _, first in late:
-        told.setdefault(capture, []).append((name, first))
+    told: dict[str, list[tuple[str, str, int]]] = {}
+    for capture, name, path, first in late:
+        told.setdefault(capture, []).append((name, path, first))
     for capture, files_of_set in told.items():
         known = new.get(capture, {**before[capture], "files": "[]", "at": now})
         new[capture] = {**known, "late": json.dumps(files_of_set)}
@@ -178,7 +180,10 @@ def planned(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Row] | Non
             (capture, str(name), str(path), int(first)) for name, path, first in json.loads(known["files"])
         ]
         rows += [row for row in found if after(row, start)]
-        rows += [(capture, str(name), "", int(first)) for name, first in json.loads(known.get("late", "[]"))]
+        rows += [
+            (capture, str(name), f"{LATE}{path}", int(first))
+            for name, path, first in json.loads(known.get("late", "[]"))
+        ]
     return rows
 
 

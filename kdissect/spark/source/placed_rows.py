@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import unified
+from kdissect.capture.captureset import Member
 from kdissect.engine.resumption import Continued
 from kdissect.engine.settings import Settings
 from kdissect.engine.sights.range_collector import RangeCollector
@@ -27,8 +28,8 @@ SESSIONS = pa.schema(
 """A connection of each session."""
 OPEN = pa.schema([pa.field("capture", pa.string()), pa.field("connection", pa.int64())])
 """Connections that more may come of; one row without a connection for each capture."""
-LATE = pa.schema([pa.field("capture", pa.string()), pa.field("file", pa.string())])
-"""Files that came after later ones of their set had been read."""
+LATE = pa.schema([pa.field("capture", pa.string()), pa.field("file", pa.string()), pa.field("why", pa.string())])
+"""Files that were not read, or not to their end, and what is said of them."""
 
 
 class PlacedRows(Continued):
@@ -41,9 +42,9 @@ class PlacedRows(Continued):
         self._ranges = RangeCollector()
         self._sessions: dict[str, int | None] = {}
         """A connection of each session that there were rows about."""
-        self._late: list[str] = []
+        self._late: list[tuple[str, str]] = []
 
-    def refuse(self, files: Iterable[str]) -> list[str]:
+    def refuse(self, files: Iterable[Member]) -> list[tuple[str, str]]:
         """See Continued."""
         self._late = super().refuse(files)
         return self._late
@@ -60,7 +61,7 @@ class PlacedRows(Continued):
         yield SESSIONS_CELL, self._table(SESSIONS, list(self._sessions), list(self._sessions.values()))
         yield OPEN_CELL, self._table(OPEN, [None, *self.awaited_connections().tolist()])
         if self._late:
-            yield LATE_CELL, self._table(LATE, self._late)
+            yield LATE_CELL, self._table(LATE, *map(list, zip(*self._late, strict=True)))
 
     def _table(self, schema: pa.Schema, *columns: list[Any]) -> pa.Table:
         """These columns behind the capture."""

@@ -143,12 +143,13 @@ class Work:
         self, capture: str, files: Sequence[tuple[str, str]], state: bytes | None
     ) -> Iterator[tuple[str, pa.Table] | bytes]:
         """Rows of the next files, (name, path) in order, as tables with their names; at the end the state, as bytes.
-        A file without a path comes before others that have been read."""
+        A path behind LATE is of a file that comes before others that have been read, or is one of them."""
+        from kdissect.spark.source.file_stream import LATE
         from kdissect.spark.source.packet_rows import member
 
         work = self._begin(capture, state)
-        work.refuse(name for name, path in files if not path)
-        fresh = [member(name, _current_path(path)) for name, path in files if path]
+        work.refuse(member(name, path.removeprefix(LATE)) for name, path in files if path.startswith(LATE))
+        fresh = [member(name, _current_path(path)) for name, path in files if not path.startswith(LATE)]
         yield from _as_tables(work, work.rows_of(fresh) if fresh else work.problems())
         yield work.state()
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kdissect.analysis.sights.correlation_ranges import RANGES
-from kdissect.engine import resumption
 from kdissect.engine.resumption import STREAMED, columns
 from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
@@ -126,7 +125,7 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     finally:
         kept.unpersist()
     for one in late.to_pylist():
-        log.warning("%s: %s %s", one["capture"], one["file"], resumption.LATE)
+        log.warning("%s: %s %s", one["capture"], one["file"], one["why"])
     for capture, counts in sorted(told.items()):
         rows = ", ".join(f"{counts[name]} {name}" for name in tables if counts.get(name))
         log.info("%s: batch %d: %s", capture, number, rows)
