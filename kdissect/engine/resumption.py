@@ -165,10 +165,10 @@ class Continued:
                 yield from self._batches(self._search(evidence, learned))
 
     def refuse(self, files: Iterable[Member]) -> list[tuple[str, str]]:
-        """Note as problems what is not read of these files, which do not come behind all that were read. A file that was
-        not among those came too late, for their rows are made. The last one may have grown since. A compressed file is
-        the one that it was made of. To be called before other rows are asked for. Returns names, with what is said of
-        each."""
+        """Note as problems what is not read of these files, which do not come behind all that were read. A file that
+        was not among those came too late, for their rows are made. The last one may have grown since. A compressed file
+        is the one that it was made of. To be called before other rows are asked for. Returns names, with what is said
+        of each."""
         read = {plain_name(name): number for number, name in enumerate(self._names)}
         said: list[tuple[str, str]] = []
         numbers: list[int] = []
