@@ -32,7 +32,8 @@ from kdissect.capture.rotation import Rotation
 from kdissect.capture.window import Window
 from kdissect.problems import CaptureError, CaptureNotFound, NotACapture
 
-_COMPRESSED = r"(?i)\.(gz|zst|zstd|lz4|xz)$"  # compiled where it is asked for
+COMPRESSED = (".gz", ".zst", ".zstd", ".lz4", ".xz")
+"""What compression puts behind a file's name."""
 _EXTENSION = r"(?i)^(?P<stem>.*?)(?P<ext>\.(?:pcapng|pcap|ntar|cap|dmp|trc))(?P<count>\d*)$"
 _DATE = r"(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d"
 _TIME = r"[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-6]\d)?"
@@ -44,7 +45,8 @@ Source = str | os.PathLike[str] | BinaryIO
 
 def plain_name(name: str) -> str:
     """A file's name without what compression puts behind it."""
-    return re.sub(_COMPRESSED, "", name)
+    end = next((end for end in COMPRESSED if name.lower().endswith(end)), "")
+    return name[: len(name) - len(end)]
 
 
 def stem_of(name: str) -> tuple[str, str] | None:

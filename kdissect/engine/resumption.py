@@ -171,20 +171,19 @@ class Continued:
         of each."""
         read = {plain_name(name): number for number, name in enumerate(self._names)}
         said: list[tuple[str, str]] = []
-        numbers: list[int] = []
+        capture = CaptureSet(self._capture, [])
         for member in files:
             number = read.get(plain_name(member.name))
             if number is None:
-                said.append((member.name, LATE))
-                numbers.append(len(self._names))
+                number, why = len(self._names), LATE
                 self._names.append(member.name)
-            elif member.name == self._last[0] and (more := _size(member) - self._last[1]) > 0:
-                said.append((member.name, GREW.format(more=more)))
-                numbers.append(number)
-                self._last = member.name, _size(member)
-        capture = CaptureSet(self._capture, [Member(name) for name, _ in said])
-        for number, (name, why) in zip(numbers, said, strict=True):
-            capture.add_problem(number, 0, 0, name, why)
+            elif member.name == self._last[0] and (size := _size(member)) > self._last[1]:
+                why = GREW.format(more=size - self._last[1])
+                self._last = member.name, size
+            else:
+                continue
+            capture.add_problem(number, 0, 0, member.name, why)
+            said.append((member.name, why))
         self._note_problems(capture)
         return said
 

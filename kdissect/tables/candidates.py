@@ -12,7 +12,7 @@ So each exchange is looked at, and one that comes when enough was thought to be 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -118,6 +118,8 @@ class Candidates:
             self._note(block.done)
             if self.over:
                 return np.zeros(0, np.int64)
+            if self._brokers is None:
+                return None
             kept = self._of_brokers(block.directory, block.done.conn)
         else:
             kept = self._rows_by_filter(block)
@@ -136,13 +138,15 @@ class Candidates:
 
     def _of_brokers(self, directory: Directory, connections: npt.NDArray[Any]) -> Flags:
         """Flags of the connections that may be to the brokers of the rows."""
-        if self._brokers is None or not (self._by_address or self._others):
+        if self._brokers is None:
             return np.ones(len(connections), np.bool_)
+        return _to_brokers(self._may_be, directory, connections)
+
+    def _may_be(self, address: str) -> bool:
+        """Whether an address (`capture<TAB>ip:port`) may be that of a broker of the rows."""
         if self._by_address:
-            return _to_brokers(self._brokers, directory, connections)
-        codes = directory.broker_codes(connections)
-        texts = directory.brokers.texts
-        return ~np.isin(codes, [code for code in np.unique(codes).tolist() if texts[code] in self._others])
+            return self._brokers is not None and address.rpartition(SEPARATOR)[2] in self._brokers
+        return address not in self._others
 
     def end_behind(self, watermark: int) -> None:
         """All rows of exchanges with an instant before `watermark` (µs) were made. Enough was read once the analysis
@@ -243,15 +247,14 @@ def _restrict(flags: Flags, limit: Limit, block: Block) -> None:
     elif limit.column == "api":
         flags &= np.isin(done.api_key, [key for key in np.unique(done.api_key).tolist() if api_name(key) in values])
     else:
-        flags &= _to_brokers(values, block.directory, done.conn)
+        flags &= _to_brokers(lambda text: text.rpartition(SEPARATOR)[2] in values, block.directory, done.conn)
 
 
-def _to_brokers(addresses: Container[object], directory: Directory, connections: npt.NDArray[Any]) -> Flags:
-    """Flags of the connections to brokers that have one of these addresses."""
+def _to_brokers(holds: Callable[[str], bool], directory: Directory, connections: npt.NDArray[Any]) -> Flags:
+    """Flags of the connections to brokers of whose address (`capture<TAB>ip:port`) this holds."""
     codes = directory.broker_codes(connections)
     texts = directory.brokers.texts
-    own = [code for code in np.unique(codes).tolist() if texts[code].rpartition(SEPARATOR)[2] in addresses]
-    return np.isin(codes, own)
+    return np.isin(codes, [code for code in np.unique(codes).tolist() if holds(texts[code])])
 
 
 def _named_brokers(filters: Mapping[str, Filter]) -> frozenset[str] | None:

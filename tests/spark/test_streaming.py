@@ -21,7 +21,7 @@ pytest.importorskip("pyspark")
 
 from kdissect.spark.placing import schema_of
 from kdissect.spark.source.file_stream import LATE, FileStream, Watched, after, offset_of
-from kdissect.spark.source.placed_rows import LATE_CELL
+from kdissect.spark.source.placed_rows import UNREAD_CELL
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.writing import streamed_tables
 from tests.conftest import CAPTURES
@@ -205,7 +205,7 @@ def test_a_file_that_grows_after_it_was_read_is_told(pieces: list[Path], tmp_pat
         (batch,) = files.partitions(at, end)
         *made, state = Work(wanted, Settings(dated=True)).do("cut.pcap", [row[1:3] for row in batch.rows], state)
         tables = dict(one for one in made if isinstance(one, tuple))
-        said.append(tables[LATE_CELL]["why"].to_pylist() if LATE_CELL in tables else [])
+        said.append(tables[UNREAD_CELL]["why"].to_pylist() if UNREAD_CELL in tables else [])
         with path.open("ab") as file:
             file.write(more)
         os.utime(path, (1, 1))
@@ -244,7 +244,7 @@ def test_a_file_that_comes_after_later_ones_is_told_once(pieces: list[Path], tmp
         tables = dict(one for one in made if isinstance(one, tuple))
         assert tables.keys() & wanted.keys() == ({"problems"} if told else set())
         assert [row["where"] for row in (tables["problems"].to_pylist() if told else [])] == told
-        assert (tables[LATE_CELL]["file"].to_pylist() if told else []) == told
+        assert (tables[UNREAD_CELL]["file"].to_pylist() if told else []) == told
 
 
 def test_what_is_wrong_is_said_at_once(tmp_path: Path) -> None:

@@ -124,12 +124,11 @@ class Skimming:
         read, the first exchange of a connection, and responses without a request, which may be of any API. `base` is
         added to the numbers of connections."""
         api, connection = rows["api"][exchanges], rows["connection"][exchanges]
-        decoder = self._choose_decoder(api, connection + base)
+        entered = connection + base
+        decoder = self._choose_decoder(api, entered)
         places = [rows[side][word][exchanges] for side in SIDES for word in ("first", "last")]
         instants = np.stack([np.where(place == 0, NULL_TIME, place) for place in places])
-        keep: Flags = self.needed(instants, connection + base) | self._reads_messages(
-            decoder, api, rows["version"][exchanges]
-        )
+        keep: Flags = self.needed(instants, entered) | self._reads_messages(decoder, api, rows["version"][exchanges])
         keep |= rows["orphan"][exchanges] == 1
         most = int(connection.max(initial=-1))
         if most >= len(self._heard):

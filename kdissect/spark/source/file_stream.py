@@ -30,7 +30,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kdissect.capture.captureset import Member
-from kdissect.capture.sources import begins, plain_name, stem_of
+from kdissect.capture.sources import COMPRESSED, begins, plain_name, stem_of
 from kdissect.problems import CaptureError, UsageError
 
 try:
@@ -55,7 +55,6 @@ FILES = pa.schema(
 LATE = "late:"
 """Before the path of a file that is not behind all that have come. Who keeps the set's state knows whether it was read,
 and up to where."""
-COMPRESSED = (".gz", ".zst", ".zstd", ".lz4", ".xz")
 Row = tuple[str, str, str, int]
 
 
@@ -65,11 +64,9 @@ class Watched:
     def __init__(self, directory: str, quiet: float | None = None) -> None:
         self._folder = Path(directory)
         self._quiet = quiet
-        self._first: dict[str, tuple[int, float]] = {}
-        """By path, when the file was changed last, ns, and the first packet's time: names come round (`tcpdump -W`)."""
-        self.arrived: dict[str, float] = {}
-        """By path, when each file was put there, or renamed or written to last, as it was seen last: seconds since the
-        epoch."""
+        self._seen: dict[str, tuple[int, float]] = {}
+        """By path, when each file was put there, or renamed or written to last, ns since the epoch, and its first
+        packet's time then: names come round (`tcpdump -W`)."""
 
     def present(self) -> list[Row]:
         """All files with packets, in order of their set and of their first packets. Raises UsageError when there is no
@@ -90,7 +87,7 @@ class Watched:
             raise UsageError(f"{self._folder}: not a directory that captures are rotated into")
         sets: dict[str, dict[str, Row]] = {}
         changed: dict[str, float] = {}
-        before, self._first, self.arrived = self._first, {}, {}
+        before, self._seen = self._seen, {}
         for path in sorted(self._paths(), key=lambda path: (path.suffix in COMPRESSED, path.name)):
             try:
                 found = path.stat()
@@ -106,7 +103,6 @@ class Watched:
             row = (capture, path.name, str(path.absolute()), int(first))
             sets.setdefault(capture, {}).setdefault(name, row)
             changed[str(path.absolute())] = found.st_mtime
-            self.arrived[str(path.absolute())] = found.st_ctime
         for files in sets.values():
             rows = sorted(files.values(), key=lambda row: place(row[3], row[1]))
             yield rows, self._quiet is not None and time.time() - changed[rows[-1][2]] >= self._quiet
@@ -119,11 +115,15 @@ class Watched:
 
     def _begins(self, path: Path, changed: int, before: Mapping[str, tuple[int, float]]) -> float:
         """The first packet's time of a file; `before`: what was known of files."""
-        known = before.get(str(path))
+        known = before.get(str(path.absolute()))
         first = known[1] if known is not None and known[0] == changed else begins(Member(path.name, path))
         if not math.isinf(first):
-            self._first[str(path)] = changed, first
+            self._seen[str(path.absolute())] = changed, first
         return first
+
+    def arrived(self, path: str) -> float:
+        """When a file was put there, or renamed or written to last, as it was seen last: seconds since the epoch."""
+        return self._seen[path][0] / 1e9
 
 
 def place(first: int, name: str) -> tuple[int, list[tuple[int, int, str]]]:
@@ -240,7 +240,7 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _arrived_since(self, row: Row, of_set: Mapping[str, Any]) -> bool:
         """Whether a file may have been put there since files of its set were looked for. Where the set is over, its
         state is gone, and with it the names of the files that were read."""
-        return "over" not in of_set and self._files.arrived[row[2]] >= of_set.get("at", math.inf)
+        return "over" not in of_set and self._files.arrived(row[2]) >= of_set.get("at", math.inf)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Files]:
         """The files between two offsets."""

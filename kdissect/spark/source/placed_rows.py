@@ -18,8 +18,8 @@ from kdissect.spark.stages.owners import owned
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.order import order
 
-RANGES_CELL, SESSIONS_CELL, OPEN_CELL, LATE_CELL = (
-    "correlation ranges", "connections of sessions", "open connections", "late files",
+RANGES_CELL, SESSIONS_CELL, OPEN_CELL, UNREAD_CELL = (
+    "correlation ranges", "connections of sessions", "open connections", "unread files",
 )  # fmt: skip
 """How cells name what tells of rows which of them other sets have, too, and of files that were not read."""
 SESSIONS = pa.schema(
@@ -28,7 +28,7 @@ SESSIONS = pa.schema(
 """A connection of each session."""
 OPEN = pa.schema([pa.field("capture", pa.string()), pa.field("connection", pa.int64())])
 """Connections that more may come of; one row without a connection for each capture."""
-LATE = pa.schema([pa.field("capture", pa.string()), pa.field("file", pa.string()), pa.field("why", pa.string())])
+UNREAD = pa.schema([pa.field("capture", pa.string()), pa.field("file", pa.string()), pa.field("why", pa.string())])
 """Files that were not read, or not to their end, and what is said of them."""
 
 
@@ -42,12 +42,12 @@ class PlacedRows(Continued):
         self._ranges = RangeCollector()
         self._sessions: dict[str, int | None] = {}
         """A connection of each session that there were rows about."""
-        self._late: list[tuple[str, str]] = []
+        self._unread: list[tuple[str, str]] = []
 
     def refuse(self, files: Iterable[Member]) -> list[tuple[str, str]]:
         """See Continued."""
-        self._late = super().refuse(files)
-        return self._late
+        self._unread = super().refuse(files)
+        return self._unread
 
     def watch(self, harvests: Iterator[Harvest]) -> Iterator[Harvest]:
         """See Continued."""
@@ -56,12 +56,12 @@ class PlacedRows(Continued):
             yield harvest
 
     def told_beside(self) -> Iterator[tuple[str, pa.Table]]:
-        """Ranges of correlation ids of the exchanges that were finished, SESSIONS, OPEN and LATE."""
+        """Ranges of correlation ids of the exchanges that were finished, SESSIONS, OPEN and UNREAD."""
         yield RANGES_CELL, self._ranges.table(self._capture, self.books.builder)
         yield SESSIONS_CELL, self._table(SESSIONS, list(self._sessions), list(self._sessions.values()))
         yield OPEN_CELL, self._table(OPEN, [None, *self.awaited_connections().tolist()])
-        if self._late:
-            yield LATE_CELL, self._table(LATE, *map(list, zip(*self._late, strict=True)))
+        if self._unread:
+            yield UNREAD_CELL, self._table(UNREAD, *map(list, zip(*self._unread, strict=True)))
 
     def _table(self, schema: pa.Schema, *columns: list[Any]) -> pa.Table:
         """These columns behind the capture."""

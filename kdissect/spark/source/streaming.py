@@ -176,7 +176,7 @@ def _as_tables(
 
 def _current_path(path: str) -> str:
     """The file, or what compressing it meanwhile (`tcpdump -z`) has made of it."""
-    from kdissect.spark.source.file_stream import COMPRESSED
+    from kdissect.capture.sources import COMPRESSED
 
     return next((path + end for end in ("", *COMPRESSED) if Path(path + end).exists()), path)
 

@@ -29,13 +29,13 @@ from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.placed_rows import (
-    LATE,
-    LATE_CELL,
     OPEN,
     OPEN_CELL,
     RANGES_CELL,
     SESSIONS,
     SESSIONS_CELL,
+    UNREAD,
+    UNREAD_CELL,
 )
 from kdissect.spark.source.streaming import CELLS, FORGET, MOST, cells_of, rows_of
 from kdissect.spark.writing.destination import target
@@ -56,7 +56,7 @@ CHECKPOINT, ASIDE = "_checkpoint", "_batches"
 QUERY = "sql.streaming.queryId"
 """Spark's name for the id of the query that a batch belongs to; it stays through restarts."""
 BATCH = "kdissect-batch"
-TOLD = {RANGES_CELL: RANGES, SESSIONS_CELL: SESSIONS, OPEN_CELL: OPEN, LATE_CELL: LATE, "findings": FOUND}
+TOLD = {RANGES_CELL: RANGES, SESSIONS_CELL: SESSIONS, OPEN_CELL: OPEN, UNREAD_CELL: UNREAD, "findings": FOUND}
 """What the driver reads of a batch: names of cells, and columns."""
 MADE = pa.schema([("capture", pa.string()), ("table", pa.string()), ("rows", pa.int64()), ("file", pa.string())])
 """What tasks tell of a batch: how many rows of a table a capture set has, and the files that they wrote."""
@@ -113,7 +113,7 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     store = KnownCopies(files, output, query)
     kept = cells.persist(StorageLevel.DISK_ONLY)
     try:
-        ranges, sessions, still_open, late, findings = _collect(kept, TOLD)
+        ranges, sessions, still_open, unread, findings = _collect(kept, TOLD)
         known = learn_ranges(store.before(number), ranges)
         store.keep(number, prune_known(known, still_open))
         counted = _without_copies(kept.where(kept["table"].isin(list(tables))), RowsOnce(known, sessions, findings))
@@ -124,7 +124,7 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
         store.forget(number)
     finally:
         kept.unpersist()
-    for one in late.to_pylist():
+    for one in unread.to_pylist():
         log.warning("%s: %s %s", one["capture"], one["file"], one["why"])
     for capture, counts in sorted(told.items()):
         rows = ", ".join(f"{counts[name]} {name}" for name in tables if counts.get(name))
