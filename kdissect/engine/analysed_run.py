@@ -10,8 +10,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.cluster_split import split_by_cluster
@@ -33,7 +31,6 @@ from kdissect.engine.timings import Timings
 from kdissect.problems import Kind
 from kdissect.tables.builder import TRAFFIC, TableBuilder, filtered
 from kdissect.tables.declaration import TABLES
-from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
 from kdissect.tables.table_block import READ_ASIDE
 from kdissect.tables.where import Filter
@@ -248,9 +245,7 @@ class AnalysedRun:
         read. Raises LateNames as soon as messages tell other names than were given since `TableBuilder.note_names`, if
         that was called.
         """
-        if self.stage.hidden:
-            self.builder.coded = HIDDEN
-            self.books.read_sparingly()
+        self._hide_rows()
         coded = self.builder.coded
         pieces = Pieces(self.books, coded=coded)
         mark = self.run.watermark
@@ -279,25 +274,29 @@ class AnalysedRun:
         """Rows of all tables that are not made at the end, as `parts` gives them, with the names that any message
         tells: they lie in `spool` until everything was read. Where the tables asked for have filters, rows for which
         these do not hold may be left out."""
-        if self.where and not self.stage.idle and self._regular:
+        if not self.stage.idle and self._regular:
             try:
-                parts = self._read(lambda: self._filtered_as_read(spool))
+                parts = self._read(lambda: self._spool_as_read(spool))
             except LateNames:
                 self._open()
             else:
                 yield from ({name: spool.get(place) for name, place in part.items()} for part in parts)
                 return
+        yield from self.settled_later(spool)
+
+    def settled_later(self, spool: Spool) -> Iterator[dict[str, pa.Table]]:
+        """As `settled`, of which unresolved rows lie in the spool: where `as_read` is known to raise LateNames."""
         for lot in self.settled_lots(spool):
             yield worked(self.stage, self.clock, lot)
         yield finished(self.stage, self.clock)
 
-    def _filtered_as_read(self, spool: Spool) -> list[dict[str, Place]]:
-        """Rows for which the filters hold, worked on as they are read: what is set aside are the few that are kept.
-        Raises LateNames."""
+    def _spool_as_read(self, spool: Spool) -> list[dict[str, Place]]:
+        """Rows into the spool, worked on as they are read, of tables with filters those for which these hold. Raises
+        LateNames."""
         from kdissect.engine.bounds.spool import together
 
         parts: list[dict[str, Place]] = []
-        for part, _ in self.as_read():
+        for part in self.as_read():
             parts.append({})
             for name in self.asked:
                 rows = part.pop(name, None)
@@ -316,39 +315,44 @@ class AnalysedRun:
             messages = {kind: spool.get(place) for kind, place in aside.messages.items()}
             yield self._lot(_resolved(self.builder, unresolved), messages, aside.mark)
 
-    def as_read(self) -> Iterator[tuple[dict[str, pa.Table], int]]:
-        """The parts of `settled`, at once, with the names that are known by now. With each comes the instant
-        (microseconds) before which no row of a later part has its request's first byte.
+    def as_read(self) -> Iterator[dict[str, pa.Table]]:
+        """The parts of `settled`, at once, with the names that are known by now. Tables that were not asked for may be
+        `Codes`.
 
         Raises LateNames as soon as messages say something else of what was given: then `settled` of another run tells.
         """
+        self._hide_rows()
         working = Working(self.stage, self.clock)
         for lot in self.lots_as_read():
             yield working.feed(lot)
-        yield working.finish(), NO_WATERMARK
+        yield working.finish()
 
     def lots_as_read(self) -> Iterator[Lot]:
-        """The lots that `as_read` works on. Raises LateNames as soon as messages say something else of what was
-        given."""
+        """The lots that `as_read` works on, all rows of them as tables. Raises LateNames as soon as messages say
+        something else of what was given."""
         self.builder.note_names()
         for pieces, mark in self._lots():
-            self.clock.at(timings.TABLES)
-            if not self.builder.names_kept:
-                raise LateNames
-            lot = self._lot(pieces.tables(), pieces.messages(), mark)
+            lot = self._named_lot(pieces, mark)
             del pieces  # nothing of it is held while more is read
             yield lot
+
+    def _hide_rows(self) -> None:
+        """From here on rows that only the analysis reads come as `Codes`, where there are any."""
+        if self.stage.hidden:
+            self.builder.coded = HIDDEN
+            self.books.read_sparingly()
 
     def _lots(self) -> Iterator[tuple[Pieces, int]]:
         """Rows that are set aside, or worked on, together, and up to when the rows before those of the next lot are
         complete."""
-        pieces = Pieces(self.books)
+        coded = self.builder.coded
+        pieces = Pieces(self.books, coded=coded)
         block = 0
         for part in self.run.rows():
             flows = self.stage.idle and self.books.flowing  # those of one block may be more than memory takes
             if (part.block != block or flows) and pieces.count >= LOT:
                 yield pieces, self.run.watermark
-                pieces = Pieces(self.books)
+                pieces = Pieces(self.books, coded=coded)
             if part.block != block:
                 self._block_ended()
             block = part.block
@@ -357,6 +361,11 @@ class AnalysedRun:
         yield pieces, NO_WATERMARK
 
     def _feed(self, pieces: Pieces, mark: int, last: bool = False) -> dict[str, pa.Table]:
+        lot = self._named_lot(pieces, mark)
+        return worked(self.stage, self.clock, lot, last=last)
+
+    def _named_lot(self, pieces: Pieces, mark: int) -> Lot:
+        """Rows with the names that are known by now. Raises LateNames."""
         if not self.builder.names_kept:
             raise LateNames
         self.clock.at(timings.TABLES)
@@ -367,21 +376,18 @@ class AnalysedRun:
             from kdissect.tables.coded_rows import produce_rows
 
             codes["produces"] = produce_rows(tables["exchanges"], self.vocabulary)
-        return self.worked({**codes, **tables}, pieces.messages(), mark, named, last)
+        return self._lot({**codes, **tables}, pieces.messages(), mark, named)
 
     def worked(
         self,
         new_rows: Mapping[str, pa.Table],
         messages: Mapping[tuple[int, int], pa.Table],
         mark: int,
-        named_fetches: Sequence[NamedFetches] = (),
-        last: bool = False,
         complete: int | None = None,
     ) -> dict[str, pa.Table]:
         """The rows, resolved, that are settled by further rows; none that comes later is earlier than `mark`
-        (microseconds). `named_fetches`, `last`, `complete`: see `Stage.feed`."""
-        lot = self._lot({**new_rows}, messages, mark)
-        return worked(self.stage, self.clock, lot, named_fetches, last, complete)
+        (microseconds). `complete`: see `Stage.feed`."""
+        return worked(self.stage, self.clock, self._lot({**new_rows}, messages, mark), complete=complete)
 
     def rename_brokers(self, names: Mapping[str, str]) -> list[tuple[str, str]]:
         """The brokers (old name, new name) with another name than at the last call, unless another address still has
@@ -396,10 +402,16 @@ class AnalysedRun:
                 renamed.append((old, new))
         return renamed
 
-    def _lot(self, tables: dict[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int) -> Lot:
+    def _lot(
+        self,
+        tables: dict[str, pa.Table],
+        messages: Mapping[tuple[int, int], pa.Table],
+        mark: int,
+        fetches: Sequence[NamedFetches] = (),
+    ) -> Lot:
         if "api_versions" in self.builder.columns:
             tables["api_versions"] = self.builder.offered.table(self.builder.brokers)
-        return Lot(tables, messages, mark)
+        return Lot(tables, messages, mark, fetches)
 
 
 class Lot(NamedTuple):
@@ -411,19 +423,19 @@ class Lot(NamedTuple):
     """The further messages that are wanted, by API key and side."""
     mark: int
     """Microseconds: the rows before it are complete."""
+    fetches: Sequence[NamedFetches] = ()
+    """Those that were read aside (`direct_fetches` of `Stage.feed`)."""
 
 
 def worked(
-    stage: Stages, clock: Timings, lot: Lot, named_fetches: Sequence[NamedFetches] = (), last: bool = False,
-    complete: int | None = None,
-) -> dict[str, pa.Table]:  # fmt: skip
-    """The rows of a lot in order, and what is settled by them. `named_fetches`, `last`, `complete`: see
-    `Stage.feed`."""
+    stage: Stages, clock: Timings, lot: Lot, last: bool = False, complete: int | None = None
+) -> dict[str, pa.Table]:
+    """The rows of a lot in order, and what is settled by them. `last`, `complete`: see `Stage.feed`."""
     # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
     clock.at(timings.TABLES)
     tables = {name: order(name, lot.tables.pop(name)) for name in list(lot.tables)}
     clock.at(timings.ANALYSIS)
-    fed = stage.feed(tables, lot.messages, lot.mark, named_fetches, last, complete)
+    fed = stage.feed(tables, lot.messages, lot.mark, lot.fetches, last, complete)
     clock.at(timings.REST)
     return {**tables, **fed}
 
@@ -445,25 +457,22 @@ class Working:
         self._shards: dict[tuple[str | None, str], bool | None] = {}
         """Whether brokers (cluster, broker) that sessions were told of have their cache in shards, as far as it was
         known then."""
-        self._flight = InFlight()
 
-    def feed(self, lot: Lot) -> tuple[dict[str, pa.Table], int]:
-        """The rows that are settled by a lot, and the instant (microseconds) before which no row of a later one has its
-        request's first byte. Raises LateNames where the lot has other names for rows that were returned before."""
+    def feed(self, lot: Lot) -> dict[str, pa.Table]:
+        """The rows that are settled by a lot. Raises LateNames where it has other names for rows that were returned
+        before."""
         offered = lot.tables.get("api_versions")
         told: dict[tuple[str | None, str], bool] = {}
         for cluster, part in [] if offered is None else split_by_cluster({"api_versions": offered}):
             told |= {(cluster, broker): sharded for broker, sharded in sharded_brokers(part["api_versions"]).items()}
         if any(told.get(broker) != given for broker, given in self._shards.items()):
             raise LateNames
-        self._flight.take_off(lot.tables.get("exchanges"))
         out = worked(self._stage, self._clock, lot)
-        self._flight.land(out.get("exchanges"))
         if (ended := out.get("fetch_sessions")) is not None:
             for cluster, part in split_by_cluster({"fetch_sessions": ended}):
                 brokers = part["fetch_sessions"]["broker"].unique().to_pylist()
                 self._shards |= {(cluster, broker or ""): told.get((cluster, broker or "")) for broker in brokers}
-        return out, min(lot.mark, self._flight.earliest)
+        return out
 
     def finish(self) -> dict[str, pa.Table]:
         """The rows that are settled once there are no more lots."""
@@ -472,38 +481,6 @@ class Working:
 
 class LateNames(Exception):
     """A message has told another name of what was named already, or rows came that belong before those given."""
-
-
-class InFlight:
-    """The requests' times of exchanges that went into the analysis and have not come back."""
-
-    def __init__(self) -> None:
-        self._times = np.zeros(0, np.int64)
-
-    def take_off(self, exchanges: pa.Table | None) -> None:
-        """These go in."""
-        if exchanges is not None and exchanges.num_rows:
-            self._times = np.sort(np.concatenate([self._times, _request_times(exchanges)]), kind="stable")
-
-    def land(self, exchanges: pa.Table | None) -> None:
-        """These came back."""
-        if exchanges is None or not exchanges.num_rows:
-            return
-        back = np.sort(_request_times(exchanges), kind="stable")
-        among_equal = np.arange(len(back)) - np.searchsorted(back, back)
-        gone = np.searchsorted(self._times, back) + among_equal
-        self._times = np.delete(self._times, gone)
-
-    @property
-    def earliest(self) -> int:
-        """Microseconds; NO_WATERMARK where none is under way."""
-        return int(self._times[0]) if len(self._times) else NO_WATERMARK
-
-
-def _request_times(exchanges: pa.Table) -> npt.NDArray[np.int64]:
-    """`_time` of rows, those that have none last."""
-    times: npt.NDArray[np.int64] = exchanges[TIME_KEY].fill_null(NO_WATERMARK).to_numpy()
-    return times
 
 
 class _Aside(NamedTuple):

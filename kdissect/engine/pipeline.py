@@ -62,7 +62,7 @@ class Wishes:
         """Decodes less, enough where brokers have told their ClusterIds; None: no less."""
         self.aside = False
         """Whether only the analysis reads fetches: then most are read aside (`kdissect.tables.fetch_bodies`)."""
-        self.skimming: tuple[Decoder, Callable[[Directory, Words, npt.NDArray[Any]], Flags]] | None = None
+        self.skimming: tuple[Decoder, Callable[[Directory, Callable[[], Words], npt.NDArray[Any]], Flags]] | None = None
         """What decodes less for exchanges that no rows are made of, and which these are not; None: all have rows."""
 
 

@@ -151,8 +151,8 @@ class TableBuilder:
 
     def told_clusters(self, directory: Directory, connections: npt.NDArray[np.int32]) -> bool:
         """Whether the brokers of all these connections have told their ClusterId: then their topic ids join nothing."""
-        codes = np.unique(directory.broker_codes(connections))
-        return all(directory.brokers.texts[code] in self.brokers.clusters.ids for code in codes.tolist())
+        codes = directory.distinct_brokers(connections).tolist()
+        return all(directory.brokers.texts[code] in self.brokers.clusters.ids for code in codes)
 
     def block(self, completed: Completed) -> Block:
         """The block that `feed` and `recordsets` work on: make it once where both are used."""
@@ -216,8 +216,9 @@ class TableBuilder:
         """The exchanges of a block in these rows, at least; None: all."""
         from kdissect.tables.selection import only
 
-        counted = block.batches is not None or block.sent is not None  # of the partitions of all exchanges
-        return block if rows is None or counted else self.block(only(block.done, rows))
+        # what was counted or read aside is of all exchanges
+        whole = not (block.batches is block.sent is block.done.aside is None)
+        return block if rows is None or whole else self.block(only(block.done, rows))
 
     def _make_rows(self, name: str, block: Block) -> pa.RecordBatch:
         """Rows of a table. Where none of the messages that tell them is in the block, those that were made first."""
@@ -605,6 +606,8 @@ def filtered(name: str, table: pa.Table, where: Filter) -> pa.Table:
     read = {column: table[column].cast(declared.field(column).type) for column in where.columns}
     rows = arrow_array(np.arange(table.num_rows))
     kept = pa.table({**read, ROW: rows}).filter(where.expression)[ROW]
+    if not len(kept):
+        return table.slice(0, 0)
     return table if len(kept) == table.num_rows else table.take(kept)
 
 

@@ -101,15 +101,18 @@ class Candidates:
         """Whether enough is read at some instant."""
         return self._end != MOST
 
-    def needed(self, directory: Directory, instants: Instants, connections: npt.NDArray[Any]) -> Flags:
+    def needed(
+        self, directory: Directory, instants: Callable[[], Instants], connections: npt.NDArray[Any]
+    ) -> Flags:  # fmt: skip
         """Flags of the exchanges that have to be looked at. They may have rows, are needed for rows, or come too late.
         Any thread may ask, with a directory of its own."""
         if self.analysed and self.over:
-            return self._late(instants)
-        flags = np.ones(len(connections), np.bool_)
+            return self._late(instants())
+        flags = self._of_brokers(directory, connections)
         if not self.analysed:
-            flags = _any([_inside(spans, instants, len(connections)) for spans, _ in self._tables])
-        return flags & self._of_brokers(directory, connections)
+            known = instants()
+            flags &= _any([_inside(spans, known, len(connections)) for spans, _ in self._tables])
+        return flags
 
     def pick_rows(self, block: Block) -> Int64s | None:
         """The exchanges of a block that have rows, or are needed for rows; None: all, or so many that leaving out
@@ -140,7 +143,7 @@ class Candidates:
         """Flags of the connections that may be to the brokers of the rows."""
         if self._brokers is None:
             return np.ones(len(connections), np.bool_)
-        return _to_brokers(self._may_be, directory, connections)
+        return directory.flag_brokers(connections, self._may_be)
 
     def _may_be(self, address: str) -> bool:
         """Whether an address (`capture<TAB>ip:port`) may be that of a broker of the rows."""
@@ -247,14 +250,7 @@ def _restrict(flags: Flags, limit: Limit, block: Block) -> None:
     elif limit.column == "api":
         flags &= np.isin(done.api_key, [key for key in np.unique(done.api_key).tolist() if api_name(key) in values])
     else:
-        flags &= _to_brokers(lambda text: text.rpartition(SEPARATOR)[2] in values, block.directory, done.conn)
-
-
-def _to_brokers(holds: Callable[[str], bool], directory: Directory, connections: npt.NDArray[Any]) -> Flags:
-    """Flags of the connections to brokers of whose address (`capture<TAB>ip:port`) this holds."""
-    codes = directory.broker_codes(connections)
-    texts = directory.brokers.texts
-    return np.isin(codes, [code for code in np.unique(codes).tolist() if holds(texts[code])])
+        flags &= block.directory.flag_brokers(done.conn, lambda text: text.rpartition(SEPARATOR)[2] in values)
 
 
 def _named_brokers(filters: Mapping[str, Filter]) -> frozenset[str] | None:

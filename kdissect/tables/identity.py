@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.arrow import distinct
 from kdissect.arrays.dictionaries import first_codes, no_values
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.growing import grown, write
@@ -441,6 +442,19 @@ class Directory:
         """Codes into `brokers`."""
         rows = self._locate_named(conn)
         return rows.each(self._brokers[rows.kept])
+
+    def distinct_brokers(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """The codes into `brokers` that occur, in order."""
+        rows = self._locate_named(conn)
+        return distinct(self._brokers[rows.kept])
+
+    def flag_brokers(self, conn: npt.NDArray[Any], holds: Callable[[str], bool]) -> npt.NDArray[np.bool_]:
+        """Flags of the rows for whose broker (`capture<TAB>ip:port`) this holds."""
+        rows = self._locate_named(conn)
+        codes, place = np.unique(self._brokers[rows.kept], return_inverse=True)
+        flags = np.array([holds(self.brokers.texts[code]) for code in codes.tolist()], np.bool_)
+        found: npt.NDArray[np.bool_] = rows.each(flags[place])
+        return found
 
     def client_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Codes of client addresses into `ips`."""

@@ -21,10 +21,11 @@ from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
 from kdissect.engine import analysed_run
-from kdissect.engine.analysed_run import InFlight, LateNames
+from kdissect.engine.analysed_run import LateNames
 from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.saving import folder as folder_module
 from kdissect.engine.saving import ordered_rows, sorted_parts, spooled_evidence
+from kdissect.engine.saving.folder import InFlight
 from kdissect.engine.saving.ordered_rows import Ordered
 from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.problems import CaptureError

@@ -14,7 +14,7 @@ import pytest
 import kdissect
 import kdissect.spark
 from kdissect.capture import open_captures
-from kdissect.engine.analysed_run import LateNames
+from kdissect.engine.analysed_run import AnalysedRun, LateNames
 from kdissect.engine.capture_tables import MADE
 from kdissect.engine.settings import Settings
 from kdissect.problems import CaptureUnreadable
@@ -216,8 +216,8 @@ def test_names_that_come_late_are_right(
         yield from [next(iter(as_read(run)))]
         raise LateNames
 
-    as_read = whole_run._as_read
-    monkeypatch.setattr(whole_run, "_as_read", late)
+    as_read = AnalysedRun.as_read
+    monkeypatch.setattr(AnalysedRun, "as_read", late)
     found, number = read(captures / "base.pcap", tables)
     assert number == 1
     equal(found, kdissect.open(captures / "base.pcap").tables(tables))
@@ -225,8 +225,7 @@ def test_names_that_come_late_are_right(
 
 def test_rows_as_codes_are_given_up_where_names_come_late(captures: Path, equal: Any, monkeypatch: Any) -> None:
     """A few packets a lot: some brokers have no name yet when their first rows are worked on."""
-    monkeypatch.setattr("kdissect.engine.analysed_run.ROWS_A_TIME", 1)
-    monkeypatch.setattr("kdissect.engine.analysed_run.MOST_ROWS", 1)
+    monkeypatch.setattr("kdissect.engine.analysed_run.LOT", 1)
     monkeypatch.setattr("kdissect.capture.reader.MAX_PACKETS", 20)
     for name in ("k4_java_classic.pcap", "sweep_440_kraft.pcap"):
         found, number = read(captures / name, ["exchanges"])

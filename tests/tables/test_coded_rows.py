@@ -17,7 +17,7 @@ from kdissect.arrays.codes import Codes, Texts
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import analysed_run
-from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.analysed_run import Lot
 from kdissect.tables import fetch_bodies
 from kdissect.tables.declaration import readers
 from kdissect.tables.order import order
@@ -45,11 +45,11 @@ def test_they_are_the_rows_of_the_tables(name: str, aside: bool, monkeypatch: py
     those of Produce; of Fetch tests/tables/test_fetch_rows.py holds it."""
     taken: list[dict[str, Any]] = []
 
-    def noted(self: AnalysedRun, made: dict[str, Any], *_: Any) -> dict[str, Any]:
-        taken.append({name: order(name, table) for name, table in made.items()})
+    def noted(_: Any, __: Any, lot: Lot, **___: Any) -> dict[str, Any]:
+        taken.append({name: order(name, table) for name, table in lot.tables.items()})
         return {}
 
-    monkeypatch.setattr(AnalysedRun, "worked", noted)
+    monkeypatch.setattr(analysed_run, "worked", noted)
     if not aside:
         monkeypatch.setattr(fetch_bodies, "READS", {(1, 0): frozenset()})
     for hidden in (True, False):
@@ -89,17 +89,26 @@ def _texts(rows: Any, column: str) -> list[str | None]:
 @pytest.mark.parametrize("name", CAPTURES)
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_they_lead_to_the_same_holds(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Block by block, against the same analysis of tables."""
+    """Block by block, at once and after everything was read, against the same analysis of tables."""
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
     monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 100)
+    monkeypatch.setattr(analysed_run, "LOT", 100)
     columns = ["exchange_id", "api", "hold", "replication_ms", "broker_ms"]
-    found = []
+    found, worked = [], analysed_run.worked
     for hidden in (True, False):
+
+        def noted(stage: Any, clock: Any, lot: Lot, is_hidden: bool = hidden, **options: Any) -> Any:
+            assert isinstance(lot.tables["fetches"], Codes) == is_hidden
+            return worked(stage, clock, lot, **options)
+
+        monkeypatch.setattr(analysed_run, "worked", noted)
         monkeypatch.setattr(Stage, "hidden", hidden)
         opened = kdissect.open(str(ROOT / "captures" / name), jobs=jobs)
         found.append(sorted(_rows(opened.batches("exchanges", columns)), key=repr))
+        later = (part["exchanges"] for part in opened.parts({"exchanges": columns}) if "exchanges" in part)
+        found.append(sorted(_rows(later), key=repr))
     assert len(found[0]) > 50
-    assert found[0] == found[1]
+    assert all(one == found[0] for one in found)
     assert {row["hold"] for row in found[0]} - {None}
 
 

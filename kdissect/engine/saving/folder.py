@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.cluster_stages import Stages
@@ -26,7 +28,7 @@ from kdissect.engine.timings import Timings
 from kdissect.tables import formats
 from kdissect.tables.builder import filtered
 from kdissect.tables.declaration import TABLES, schema_of
-from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.model import TIME_KEY, By
 from kdissect.tables.order import sort_columns
 from kdissect.tables.where import Filter
 
@@ -58,6 +60,38 @@ class Wish:
     """A thread of its own writes the files."""
 
 
+class InFlight:
+    """The requests' times of exchanges that went into the analysis and have not come back."""
+
+    def __init__(self) -> None:
+        self._times = np.zeros(0, np.int64)
+
+    def take_off(self, exchanges: pa.Table | None) -> None:
+        """These go in."""
+        if exchanges is not None and exchanges.num_rows:
+            self._times = np.sort(np.concatenate([self._times, _request_times(exchanges)]), kind="stable")
+
+    def land(self, exchanges: pa.Table | None) -> None:
+        """These came back."""
+        if exchanges is None or not exchanges.num_rows:
+            return
+        back = np.sort(_request_times(exchanges), kind="stable")
+        among_equal = np.arange(len(back)) - np.searchsorted(back, back)
+        gone = np.searchsorted(self._times, back) + among_equal
+        self._times = np.delete(self._times, gone)
+
+    @property
+    def earliest(self) -> int:
+        """Microseconds; NO_WATERMARK where none is under way."""
+        return int(self._times[0]) if len(self._times) else NO_WATERMARK
+
+
+def _request_times(exchanges: pa.Table) -> npt.NDArray[np.int64]:
+    """`_time` of rows, those that have none last."""
+    times: npt.NDArray[np.int64] = exchanges[TIME_KEY].fill_null(NO_WATERMARK).to_numpy()
+    return times
+
+
 class Folder:
     """The Parquet files of a run in the making; to be used in a `with`, which takes the temporary ones away, and
     everything where it ends badly. Methods raise OSError, and LateNames where `as_read` does not hold."""
@@ -66,6 +100,7 @@ class Folder:
         self.wish = wish
         self._clock = clock
         self._working = Working(Stages(wish.asked, wish.slow, topics=wish.topics), clock)
+        self._flight = InFlight()
         self._evidence: SpooledEvidence | None = None
         self._files: dict[str, _File] = {}
         self._ordered: dict[str, Ordered] = {}
@@ -93,8 +128,11 @@ class Folder:
 
     def feed(self, lot: Lot) -> None:
         """The next rows."""
-        part, before = self._working.feed(lot)
-        self._write_part(part, before if self.wish.as_read else NOTHING_YET)
+        mark = lot.mark
+        self._flight.take_off(lot.tables.get("exchanges"))
+        part = self._working.feed(lot)
+        self._flight.land(part.get("exchanges"))
+        self._write_part(part, min(mark, self._flight.earliest) if self.wish.as_read else NOTHING_YET)
 
     def lots_end(self) -> None:
         """There are no more rows but those of tables that are made at the end."""

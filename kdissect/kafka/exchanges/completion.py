@@ -11,7 +11,7 @@ no more: brokers pass over them (librdkafka 0.9 to 1.3 ends ApiVersions version 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -98,12 +98,14 @@ class Joining:
 
 class Skimming:
     """A decoder that is enough for exchanges that no rows are made of: without the fields that only rows read.
-    `needed`: which exchanges with these instants have rows, int64[4, n]: request's first and last byte, response's
-    first and last one; and by their connections. `joining`: what is enough where brokers have told their clusters."""
+    `needed`: which exchanges have rows, by their instants (made where it asks for them, int64[4, n]: request's first
+    and last byte, response's first and last one) and connections. `joining`: what is enough where brokers have told
+    their clusters."""
 
     def __init__(
-        self, decoder: Decoder, needed: Callable[[Words, npt.NDArray[Any]], Flags], joining: Joining | None
-    ) -> None:
+        self, decoder: Decoder, needed: Callable[[Callable[[], Words], npt.NDArray[Any]], Flags],
+        joining: Joining | None,
+    ) -> None:  # fmt: skip
         self.decoder = decoder
         self.needed = needed
         self.joining = joining
@@ -115,7 +117,7 @@ class Skimming:
     def enough(self, part: Work) -> Decoder | None:
         """The decoder that is enough for these exchanges, None where some have rows."""
         connections = part.ints[Word.CONN]
-        if self.needed(part.longs[list(INSTANTS)], connections).any():
+        if self.needed(lambda: part.longs[list(INSTANTS)], connections).any():
             return None
         return self._choose_decoder(part.shorts[Short.API_KEY], connections)
 
@@ -125,14 +127,15 @@ class Skimming:
         added to the numbers of connections."""
         api, connection = rows["api"][exchanges], rows["connection"][exchanges]
         entered = connection + base
-        decoder = self._choose_decoder(api, entered)
-        places = [rows[side][word][exchanges] for side in SIDES for word in ("first", "last")]
-        instants = np.stack([np.where(place == 0, NULL_TIME, place) for place in places])
-        keep: Flags = self.needed(instants, entered) | self._reads_messages(decoder, api, rows["version"][exchanges])
-        keep |= rows["orphan"][exchanges] == 1
         most = int(connection.max(initial=-1))
         if most >= len(self._heard):
             self._heard = np.append(self._heard, np.zeros(most + 1, np.bool_))
+        keep = self.needed(partial(_instants, rows, exchanges), entered)
+        if keep.all():
+            self._heard[connection] = True
+            return exchanges
+        decoder = self._choose_decoder(api, entered)
+        keep |= self._reads_messages(decoder, api, rows["version"][exchanges]) | (rows["orphan"][exchanges] == 1)
         fresh = np.flatnonzero(~self._heard[connection])
         if len(fresh):
             keep[fresh[np.unique(connection[fresh], return_index=True)[1]]] = True
@@ -155,6 +158,12 @@ class Skimming:
             key = kind // versions
             reads[kind] = key in LOGINS or decoder.makes_rows(key, kind % versions)
         return reads[kinds] > 0
+
+
+def _instants(rows: Records, exchanges: Words) -> Words:
+    """[4, n]: of these exchanges of a harvest the request's first and last byte, and the response's."""
+    places = [rows[side][word][exchanges] for side in SIDES for word in ("first", "last")]
+    return np.stack([np.where(place == 0, NULL_TIME, place) for place in places])
 
 
 class Completion:

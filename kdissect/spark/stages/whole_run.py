@@ -6,7 +6,7 @@ one task reads, decodes and analyses everything in one pass, and stages rows tha
 
 Names of brokers and topics are those that are known when rows are staged. If a later message gives another name, the
 staged rows do not count. Then the captures are read once more, with unresolved rows in a temporary file until all names
-are known (`AnalysedRun.settled`). Staged rows have the number of the reading as their `origin`.
+are known (`AnalysedRun.settled_later`). Staged rows have the number of the reading as their `origin`.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.Reco
     run = AnalysedRun(captures, plan.decoded, replace(plan.settings, jobs=jobs))
     try:
         try:
-            yield from Reading(plan, run, 0, straight).staged(_as_read(run))
+            yield from Reading(plan, run, 0, straight).staged(run.as_read())
         except LateNames:
             with scratch() as folder, Spool(Path(folder)) as spool:
                 run = run.again()
-                yield from Reading(plan, run, 1, straight).staged(run.settled(spool))
+                yield from Reading(plan, run, 1, straight).staged(run.settled_later(spool))
     except CaptureError:
         yield rows([note(ELSEWHERE, None)])
     finally:
@@ -83,17 +83,6 @@ def _open_source(source: Source) -> CaptureSet:
     capture = source.capture()
     capture.left_out = list(source.left_out)
     return capture
-
-
-def _as_read(run: AnalysedRun) -> Iterator[Mapping[str, pa.Table]]:
-    """Parts of a run, with the names that are known by then. Raises LateNames when a later message gives other
-    names."""
-    if not run.stage.hidden:
-        for part, _ in run.as_read():
-            yield part
-        return
-    run.builder.note_names()
-    yield from run.parts()
 
 
 class Straight(Protocol):
