@@ -285,7 +285,7 @@ class AnalysedRun:
         yield from self.settled_later(spool)
 
     def settled_later(self, spool: Spool) -> Iterator[dict[str, pa.Table]]:
-        """As `settled`, of which unresolved rows lie in the spool: where `as_read` is known to raise LateNames."""
+        """As `settled`, where `as_read` is known to raise LateNames: unresolved rows lie in the spool."""
         for lot in self.settled_lots(spool):
             yield worked(self.stage, self.clock, lot)
         yield finished(self.stage, self.clock)

@@ -34,7 +34,7 @@ BARE = "import sys, numpy, pyarrow.compute; print(*sys.modules)"
 OURS, OTHERS = 310, 88
 """Modules of kdissect and of other packages that a first screen loads at most, beyond those of BARE: what Python itself
 loads when it starts differs by environment. A module takes about half a millisecond of some 300."""
-AS_TEXT = 61
+AS_TEXT = 62
 """Fields of our NamedTuples that a first screen loads with annotations as text at most, of some 570. Python compiles
 each such text when the class is made: modules with NamedTuples do without `from __future__ import annotations`."""
 JITS = {"llvmlite", "numba", "logging", "ssl", "subprocess", "numpy.random"}
