@@ -33,7 +33,7 @@ def sessions(tables: Tables, width: int, *, top: int | None = None, plain: bool 
     for row in brokers:
         lines += [*([Text()] if lines else []), *_broker(row, tables, width, top, plain)]
     if not brokers:
-        lines.append(Text("No fetch with a session in this capture."))
+        lines.append(Text("No fetch with a session in what was read."))
     shares = _shares(tables["share_sessions"].to_pylist(), width, top)
     return [*lines, *([Text(), *shares] if shares else [])]
 
@@ -148,7 +148,7 @@ def slots(table: pa.Table, slots: int, width: int, top: int | None = None) -> li
     total = {name: sum(row[name] for row in every) for name in ("evicted", "refused", "request_bytes_more")}
     each = f"With {words.number_of(slots, 'session slot')} on each broker"
     if not every:
-        return [Text("No fetch session in this capture.")]
+        return [Text("No fetch session in what was read.")]
     if not rows:
         return [Text(f"{each} no client would have lost a session, or got none.")]
     head = Text(
@@ -229,7 +229,7 @@ DROPPED = (
 def latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = False) -> list[Text]:
     """Latencies by group; `by` are the columns grouped by."""
     if not table.num_rows:
-        return [Text("No Kafka exchange in this capture.")]
+        return [Text("No Kafka exchange in what was read.")]
     columns = [*by, *(["at"] if "at" in table.column_names else []), *LATENCY]
     shown = [name for name in columns if name not in ("throttled_ms", "errors") or any(table[name].to_pylist())]
     return rows_of(table, shown, width, DROPPED, local=local)
@@ -238,7 +238,7 @@ def latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = Fal
 def delivery_latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = False) -> list[Text]:
     """How long deliveries took by group; `by` are the columns grouped by."""
     if not table.num_rows:
-        return [Text("No record batch that a consumer was given in this capture.")]
+        return [Text("No record batch that a consumer was given in what was read.")]
     columns = [*by, *(["at"] if "at" in table.column_names else []), *DELIVERY_LATENCY]
     shown = [name for name in dict.fromkeys(columns) if name in table.column_names]
     if table["timed"].equals(table["deliveries"]):
@@ -250,7 +250,7 @@ def budget(table: pa.Table, width: int, *, several: bool, local: bool = False) -
     """Where the time of each subject went, without empty boxes; where the width is short, without those that hold
     least. `several`: rows have a time."""
     if not table.num_rows:
-        return [Text("No Kafka exchange in this capture.")]
+        return [Text("No Kafka exchange in what was read.")]
     kinds = set(table["by"].to_pylist())
     names = [*(["by"] if len(kinds) > 1 else []), "subject", *(["at"] if several else []), "wall_ms"]
     total = {name: sum(filter(None, table[name].to_pylist())) for name in table.column_names

@@ -29,12 +29,11 @@ def first_screen(
     by: str,
     top: int | None,
     local: bool,
-    selected: bool = False,
     filtered: bool = False,
     follower: Follower | None = None,
 ) -> None:
-    """Print the first screen. `target` names the captures in the commands that it proposes. `selected`: clients,
-    brokers or topics were asked for. `filtered`: these, or a time. `follower`: the capture is followed."""
+    """Print the first screen. `target` names the captures in the commands that it proposes. `filtered`: clients,
+    brokers, topics or a time were asked for. `follower`: the capture is followed."""
     from kdissect.cli.printing import screen
 
     summary = capture.summary(by=by)
@@ -50,8 +49,6 @@ def first_screen(
     if follower is not None:
         follower.screen(show)
         return
-    if selected and not summary.exchanges:
-        terminal.say("no exchange of this capture is of the clients, brokers and topics asked for")
     show()
 
 

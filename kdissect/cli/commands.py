@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from kdissect.cli.confinement.sandbox import confinable
-from kdissect.cli.opening import name_captures, open_capture, small
+from kdissect.cli.opening import CHOSEN, name_captures, open_capture, small
 from kdissect.cli.options import (
     EXCHANGE_FORMATS,
     capture_arguments,
@@ -230,11 +230,10 @@ def read(
             return
         from kdissect.cli.answers import first_screen
 
-        selected = any(settings.get(name) for name in ("client", "broker", "topic"))
         capture = open_capture(captures, demo=demo, **settings)
-        filtered = selected or any(settings.get(name) for name in ("start", "end"))
-        first_screen(capture, name_captures(captures, demo), by=by or "api", top=top, local=local, selected=selected,
-                     filtered=filtered, follower=follower)  # fmt: skip
+        filtered = any(settings.get(name) for name in (*CHOSEN, "start", "end"))
+        first_screen(capture, name_captures(captures, demo), by=by or "api", top=top, local=local, filtered=filtered,
+                     follower=follower)  # fmt: skip
         return
     from kdissect.cli import answers
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,11 +14,14 @@ import click
 from kdissect.cli.confinement.sandbox import is_own_process
 from kdissect.cli.printing import terminal
 from kdissect.cli.printing.progress import Progress
+from kdissect.escaping import visible
 
 if TYPE_CHECKING:
     from kdissect.engine.capture import Capture
 
 STDIN = "-"
+CHOSEN = ("client", "broker", "topic")
+"""Options that say which exchanges are wanted."""
 SMALL = 64 << 20
 """Bytes of input up to which rows are printed in order of time: their tables take some tens of MB. Beyond, rows are
 printed as their exchanges complete, so that memory stays flat."""
@@ -60,6 +63,9 @@ def open_capture(
     frugal()
     if is_own_process():
         few_collections()
+    chosen = {name: given[name] for name in CHOSEN if given.get(name)}
+    if chosen:
+        click.get_current_context().call_on_close(lambda: _say_none_chosen(opened, chosen))
     if not must_fit:
         click.get_current_context().call_on_close(lambda: _say_left_out(opened.left_out))
     if timings:
@@ -71,6 +77,13 @@ def open_capture(
     if not compiled_before():
         terminal.say("compiling kernels (once; takes some seconds)")
     return opened
+
+
+def _say_none_chosen(capture: Capture, chosen: Mapping[str, Sequence[str]]) -> None:
+    """That nothing has to do with the clients, brokers and topics asked for, which no answer to a question says."""
+    if capture.timings.exchanges == 0:
+        of = " and ".join(f"{name} {visible(' or '.join(values))}" for name, values in chosen.items())
+        terminal.say(f"no exchange of this capture is of {of}")
 
 
 def _say_left_out(notes: Sequence[str]) -> None:

@@ -186,6 +186,7 @@ def rows(
         return
     clock.at(TABLES)
     tables = builder.feed(done)
+    clock.count_exchanges(builder.selected_rows)
     part = Rows(tables)
     if builder.fed is not None:
         part.messages = _messages(builder.fed, wishes.type, ledger)

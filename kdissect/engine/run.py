@@ -27,6 +27,7 @@ class Run(SharedPass):
         self.books.builder.sights = find_sights(self.books.captures, settings)
         if settings.selection:
             self.books.builder.selected = selected(self.books.captures, settings)
+            settings.timings.count_exchanges(0)
 
     def readings(self) -> Iterator[tuple[int, Packets, Segments]]:
         """The readings of the inputs, with each packet that two interfaces captured once."""

@@ -23,7 +23,7 @@ DOES = (
 
 
 class Timings:
-    """Wall-clock and CPU time by layer, and what went through: bytes of input, packets, and frames.
+    """Wall-clock and CPU time by layer, and what went through: bytes of input, packets, frames and exchanges.
 
     CPU time is that of the thread which entered the layer; what Arrow's own threads do meanwhile is not in it.
 
@@ -34,6 +34,8 @@ class Timings:
         self.seconds = [0.0] * len(LAYERS)
         self.cpu_seconds = [0.0] * len(LAYERS)
         self.bytes = self.packets = self.frames = 0
+        self.exchanges: int | None = None
+        """Those of the clients, brokers and topics that are wanted; None where all are."""
         self._layer = REST
         self._since = time.perf_counter()
         self._thread, self._worked = threading.get_ident(), time.thread_time()
@@ -47,6 +49,11 @@ class Timings:
                 self.cpu_seconds[self._layer] += worked - self._worked
         self._layer, self._since, self._thread, self._worked = layer, now, thread, worked
 
+    def count_exchanges(self, selected: int | None) -> None:
+        """Add these exchanges; None where all are wanted, which are not counted."""
+        if selected is not None:
+            self.exchanges = (self.exchanges or 0) + selected
+
     def merge(self, timings: Timings, all_steps: bool = False) -> None:
         """Add what another thread did; seconds of threads that work at the same time add up. `all_steps`: what it did
         besides the layers, too."""
@@ -56,6 +63,7 @@ class Timings:
             self.cpu_seconds[layer] += timings.cpu_seconds[layer]
         self.packets += timings.packets
         self.frames += timings.frames
+        self.count_exchanges(timings.exchanges)
 
     def table(self) -> pa.Table:
         """One row a layer: layer, seconds, cpu_seconds, share (of all seconds), ns_per_packet, ns_per_frame, mb_per_s

@@ -120,6 +120,8 @@ class TableBuilder:
         self._recorder = Recorder(self.columns, reading or Reading(), self.topics)
         self.selected: Selected | None = None
         """Which exchanges and connections are wanted; None: all."""
+        self.selected_rows: int | None = None
+        """How many of the exchanges that were fed last are."""
         self.sights: Sights | None = None
         """Connections that several captures saw; None: there are none."""
         self.candidates: Candidates | None = None
@@ -183,6 +185,7 @@ class TableBuilder:
             self.clients.feed(block)
         if self.selected is not None:
             block = self.block(self.selected.of(block.done, block, self.topics.names()))
+            self.selected_rows = len(block)
         if walked is not None:
             block = walked.block
         elif self.sights is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kdissect.cli.main import main
 from tests.conftest import ROOT
 
 
@@ -80,7 +81,35 @@ def test_a_header_only_is_read(captures: Path) -> None:
 def test_a_filter_that_leaves_nothing(captures: Path, filter: tuple[str, str]) -> None:
     done = kdissect(str(captures / "base_tiny.pcap"), *filter)
     assert done.returncode == 0
-    assert b"No Kafka exchange in what was asked for." in done.stdout
+    assert done.stdout.count(b"No Kafka exchange in what was asked for.") == 1
+
+
+QUESTIONS = (
+    ["why"], ["latency"], ["sessions"], ["timeline"], ["budget"], ["traffic"], ["gaps"], ["--table", "exchanges"],
+    ["--table", "connections"], ["--table", "findings"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", QUESTIONS, ids=" ".join)
+def test_every_answer_says_where_nothing_is_of_what_was_asked_for(
+    captures: Path, asked: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing found among nothing would be read as a good sign."""
+    capture = str(captures / "base_tiny.pcap")
+    question = [*asked, capture] if len(asked) == 1 else [capture, *asked]
+    for chosen, of in (
+        (["--client", "nobody", "--client", "none"], "client nobody or none"),
+        (["--topic", "nothing"], "topic nothing"),
+        (["--broker", "10.9.8.7", "--topic", "base-live"], "broker 10.9.8.7 and topic base-live"),
+    ):
+        assert main([*question, *chosen]) == 0
+        said = capsys.readouterr()
+        if of != "topic nothing" or asked != ["traffic"]:  # whose rows have topics, and are read whoever they are of
+            assert said.err == f"no exchange of this capture is of {of}\n"
+        assert "this capture" not in said.out
+    for chosen in (["--client", "base-reader"], ["--topic", "base-live"], ["--broker", "1", "--jobs", "2"]):
+        assert main([*question, *chosen]) == 0
+        assert "no exchange" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

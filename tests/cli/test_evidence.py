@@ -102,8 +102,10 @@ def test_why_without_a_number_lists_findings(capsys: pytest.CaptureFixture[str])
 
 
 def test_where_nothing_was_found_it_says_what_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    text = answer(capsys, "why", str(ROOT / "captures" / "not_kafka.pcap"))
+    text = answer(capsys, "why", str(ROOT / "captures" / "base_tiny.pcap"), "--client", "base-producer")
     assert text.startswith("No rule found anything in this capture.\nLooked for: brokers that stand still")
+    text = answer(capsys, "why", str(ROOT / "captures" / "not_kafka.pcap"))
+    assert text == "No rule found anything: there is no Kafka exchange in what was read.\n"
 
 
 def test_without_an_incident_it_says_what_was_looked_for_and_what_is_unusual(

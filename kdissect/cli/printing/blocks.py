@@ -252,13 +252,14 @@ def _errors_of(errors: int, judged: int, exchanges: int) -> str:
     return words.count(errors) if errors else ""
 
 
-def latencies(summary: Summary, width: int, most: int, *, filtered: bool) -> Block:
-    """How slow, by what was asked for: a line each, at most so many."""
+def latencies(summary: Summary, width: int, most: int, *, filtered: bool, said: str = "") -> Block:
+    """How slow, by what was asked for: a line each, at most so many. `said`: what stands above it, not to be said
+    again."""
     if not summary.latencies:
         nothing = "No Kafka exchange in what was asked for." if filtered else "No Kafka exchange in this capture."
         if summary.protocols.get("tls") and not filtered:
             nothing = "No Kafka exchange could be read in this capture."
-        return Block(sentence(nothing, width, 0, "bold"), [], 0)
+        return Block([] if nothing == said else sentence(nothing, width, 0, "bold"), [], 0)
     title = {"api": "API", "client": "Client", "broker": "Broker", "version": "API"}[summary.by]
     polls = any(line.long_polls for line in summary.latencies)
     headers = [

@@ -45,8 +45,9 @@ def render(
     `filtered`: only a part of what was captured was asked for. `plain`: no characters beyond ASCII.
     """
     most = LINES if top is None else top
-    header = [*_lead(summary, width, local, filtered), *_header(summary, width, local)]
-    latencies = blocks.latencies(summary, width, most, filtered=filtered)
+    lead = _lead(summary, width, local, filtered)
+    header = [Text(line, "bold") for line in words.wrapped(lead, width)] + _header(summary, width, local)
+    latencies = blocks.latencies(summary, width, most, filtered=filtered, said=lead)
     clients = blocks.clients(summary, width, most, local=local)
     steps = [line for step in next_steps(summary, target) for line in words.command_lines(step, width, 2)]
     footer = [Text("Next", "bold"), *map(Text, steps)]
@@ -89,12 +90,10 @@ def render(
     return [*lines, Text(), *footer]
 
 
-def _lead(summary: Summary, width: int, local: bool, filtered: bool) -> list[Text]:
+def _lead(summary: Summary, width: int, local: bool, filtered: bool) -> str:
     """The sentence that comes first: the worst incident, else what can be said without one."""
     said = lead_sentence(summary.findings, LEAD_LINES * width - 1, local=local) or blocks.unread(summary)
-    if not said:
-        said = blocks.calm_sentence(summary, filtered=filtered, local=local)
-    return [Text(line, "bold") for line in words.wrapped(said, width)]
+    return said or blocks.calm_sentence(summary, filtered=filtered, local=local)
 
 
 def shares(blocks: Sequence[Block], room: int, width: int) -> list[int | None]:

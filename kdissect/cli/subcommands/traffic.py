@@ -51,7 +51,7 @@ def traffic(
 def lines(table: pa.Table, width: int) -> Iterator[Text]:
     """Rows of `topic_traffic` as aligned text: what is written, then what is read, each with its rate."""
     if not table.num_rows:
-        yield Text("No client writes or reads in this capture, as far as it can be read.")
+        yield Text("No client writes or reads in what was read.")
         return
     headers = [
         Header("Client", style="cyan"), Header("group", drop=4), Header("topic"), Header("partition", right=True),

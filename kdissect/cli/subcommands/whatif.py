@@ -58,7 +58,7 @@ def whatif(
 def fetched(rows: Sequence[Mapping[str, Any]], width: int, top: int) -> list[Text]:
     """Rows of `with_fetching` as aligned text."""
     if not rows:
-        return [Text("No consumer's fetch that was answered in this capture.")]
+        return [Text("No consumer's fetch that was answered in what was read.")]
     total = {name: sum(row[name] for row in rows) for name in ("fetches", "fetches_then", "empty", "empty_then")}
     head = (
         f"{words.number_of(total['fetches_then'], 'fetch', 'fetches')} instead of {words.count(total['fetches'])}, "
@@ -83,7 +83,7 @@ def fetched(rows: Sequence[Mapping[str, Any]], width: int, top: int) -> list[Tex
 def batched(rows: Sequence[Mapping[str, Any]], width: int, top: int) -> list[Text]:
     """Rows of `with_batching` as aligned text."""
     if not rows:
-        return [Text("No batch that a producer sent in this capture.")]
+        return [Text("No batch that a producer sent in what was read.")]
     total = {name: sum(row[name] for row in rows) for name in ("batches", "batches_then")}
     head = f"{words.number_of(total['batches_then'], 'batch', 'batches')} instead of {words.count(total['batches'])}."
     headers = [

@@ -42,8 +42,10 @@ def nothing_found(
     quiet: bool = False,
 ) -> list[Text]:  # fmt: skip
     """That no rule reported an incident, what rules look for, and the most unusual times: the longest silences and the
-    widest gap between two topics. `silences`: None where there are no exchanges.
+    widest gap between two topics. `silences`: None where there are no exchanges, at which most rules look.
     `quiet`: there are findings, and none is an incident."""
+    if silences is None and not quiet:
+        return [Text("No rule found anything: there is no Kafka exchange in what was read.", "bold")]
     said = "No rule found an incident in this capture." if quiet else "No rule found anything in this capture."
     lines = [Text(said, "bold")]
     lines += [Text(line) for line in words.wrapped(LOOKED_FOR, width)]

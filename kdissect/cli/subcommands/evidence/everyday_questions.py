@@ -77,7 +77,7 @@ def gaps(captures: tuple[str, ...], demo: bool, **settings: Any) -> None:
     waiting counts requests that were open all the time: with 0 nothing was due.
     """
     columns = ["by", "subject", "silent_ms", "begin_at", "end_at", "waiting", "next_exchange_id"]
-    _answer(captures, demo, "silences", columns, "No client or broker of this capture sent two messages.", **settings)
+    _answer(captures, demo, "silences", columns, "No client or broker sent two messages in what was read.", **settings)
 
 
 def _answer(
