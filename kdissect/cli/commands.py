@@ -243,6 +243,10 @@ def read(
         if reveal and table != "records":
             raise click.UsageError("--reveal needs --table records")
         rows = answers.narrowed(table, where, partition, offset)
+        if where is not None:
+            from kdissect.cli.known_values import say_impossible_values
+
+            say_impossible_values(table, where)
         capture = open_capture(captures, demo=demo, **settings)
         answers.print_table(
             capture, table, chosen, rows, form, output, small(capture), columns is not None, reveal,

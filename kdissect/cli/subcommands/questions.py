@@ -157,6 +157,10 @@ def latency(
     """
     from kdissect.cli.answers import print_latency
 
+    if where is not None:
+        from kdissect.cli.known_values import say_impossible_values
+
+        say_impossible_values(of, where)
     opened = open_capture(captures, demo=demo, **settings)
     print_latency(opened, of, by, every, where, form, output, local, sort, limit, csv_safe)
 
