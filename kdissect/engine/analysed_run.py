@@ -304,7 +304,8 @@ class AnalysedRun:
                     rows = filtered(name, rows, self.where[name])
                 if rows is not None and (whole := together([rows])) is not None:
                     parts[-1][name] = spool.put(whole)
-            part.clear()  # nothing of it is held while more is read
+                rows = whole = None  # nothing of it is held while more is read
+            part.clear()
         return parts
 
     def settled_lots(self, spool: Spool) -> Iterator[Lot]:

@@ -128,11 +128,10 @@ class Folder:
 
     def feed(self, lot: Lot) -> None:
         """The next rows."""
-        mark = lot.mark
         self._flight.take_off(lot.tables.get("exchanges"))
         part = self._working.feed(lot)
         self._flight.land(part.get("exchanges"))
-        self._write_part(part, min(mark, self._flight.earliest) if self.wish.as_read else NOTHING_YET)
+        self._write_part(part, min(lot.mark, self._flight.earliest) if self.wish.as_read else NOTHING_YET)
 
     def lots_end(self) -> None:
         """There are no more rows but those of tables that are made at the end."""
