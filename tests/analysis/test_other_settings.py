@@ -116,7 +116,7 @@ def test_the_command() -> None:
     said = CliRunner().invoke(main, ["whatif", path, "--max-wait", "500ms"]).output
     assert said.startswith("11 fetches instead of 253, 11 of them empty instead of 253.")
     said = CliRunner().invoke(main, ["whatif", path, "--linger", "5ms"]).output
-    assert said == "No batch that a producer sent in this capture.\n"
+    assert said == "No batch that a producer sent in what was read.\n"
     assert CliRunner().invoke(main, ["whatif", path]).exit_code == 2
 
 
