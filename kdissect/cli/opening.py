@@ -63,7 +63,7 @@ def open_capture(
     frugal()
     if is_own_process():
         few_collections()
-    chosen = {name: given[name] for name in CHOSEN if given.get(name)}
+    chosen = {name: given[name] for name in CHOSEN if name in given}
     if chosen:
         click.get_current_context().call_on_close(lambda: _say_none_chosen(opened, chosen))
     if not must_fit:
@@ -80,8 +80,9 @@ def open_capture(
 
 
 def _say_none_chosen(capture: Capture, chosen: Mapping[str, Sequence[str]]) -> None:
-    """That nothing has to do with the clients, brokers and topics asked for, which no answer to a question says."""
-    if capture.timings.exchanges == 0:
+    """That nothing has to do with the clients, brokers and topics asked for, which no answer to a question says. A
+    command that fails says why itself."""
+    if capture.timings.exchanges == 0 and sys.exc_info()[0] is None:
         of = " and ".join(f"{name} {visible(' or '.join(values))}" for name, values in chosen.items())
         terminal.say(f"no exchange of this capture is of {of}")
 

@@ -132,6 +132,7 @@ def test_unknown_things(captures: Path) -> None:
     refused(kdissect(capture, "--messages", "Fetsh.request"), 2, "did you mean Fetch?")
     refused(kdissect("show", capture, "0:999999"), 2, "0:999999")
     refused(kdissect("show", capture, "--frame", "999999"), 2, "999999")
+    refused(kdissect("stream", capture, "--client", "nobody"), 2, "client 'nobody' has no exchange")
 
 
 def test_head_ends_quietly(captures: Path) -> None:
