@@ -10,6 +10,7 @@ from kdissect.analysis.holds.hold_kernels import HOLDS
 from kdissect.cli.printing import terminal
 from kdissect.kafka.completed import STATUS
 from kdissect.schema import index
+from kdissect.tables.candidates import EQUAL
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.fetches import REQUEST_KINDS
 from kdissect.tables.suggestion import near
@@ -31,15 +32,15 @@ NUMBERED = re.compile(r"(?:key|error) -?\d+")
 
 
 def say_impossible_values(table: str, where: str) -> None:
-    """Say on standard error which texts that a filter asks for no row of the table can have. A filter that is no
-    expression is left to whoever applies it."""
+    """Say on standard error which texts that a filter asks for no row of the table can have. The reader of the rows
+    refuses a filter that is no expression."""
     try:
         limits = parse(where, SCHEMAS[table]).limits
     except ValueError:
         return
     for limit in limits:
         known = KNOWN.get(limit.column)
-        if known is None or limit.operator not in ("=", "==", "in"):
+        if known is None or limit.operator not in EQUAL:
             continue
         names = list(known())
         for value in limit.values:

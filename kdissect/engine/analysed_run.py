@@ -320,7 +320,8 @@ class AnalysedRun:
         """The parts of `settled`, at once, with the names that are known by now. Tables that were not asked for may be
         `Codes`.
 
-        Raises LateNames as soon as messages say something else of what was given: then `settled` of another run tells.
+        Raises LateNames as soon as messages say something else of what was given: then `settled_later` of another run
+        tells.
         """
         self._hide_rows()
         working = Working(self.stage, self.clock)
@@ -329,8 +330,8 @@ class AnalysedRun:
         yield working.finish()
 
     def lots_as_read(self) -> Iterator[Lot]:
-        """The lots that `as_read` works on, all rows of them as tables. Raises LateNames as soon as messages say
-        something else of what was given."""
+        """The lots that `as_read` works on; rows that it did not hide are tables. Raises LateNames as soon as messages
+        say something else of what was given."""
         self.builder.note_names()
         for pieces, mark in self._lots():
             lot = self._named_lot(pieces, mark)

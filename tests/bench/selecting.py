@@ -24,8 +24,7 @@ from typing import Any
 import kdissect
 import kdissect.spark
 from tests.bench.__main__ import size_of
-from tests.bench.packets import write
-from tests.bench.spark import CYCLES, cpu
+from tests.bench.spark import CYCLES, cpu, rotated
 
 PLACES = (0.0, 0.1, 0.45, 0.9)
 SHARE = 0.1
@@ -45,7 +44,7 @@ def least(times: int, work: Callable[[], None]) -> tuple[float, float]:
     return min(walls), min(cpus)
 
 
-def measure(spark: Any, path: Path, table: str, times: int) -> None:
+def measure(spark: Any, path: Path, size: int, table: str, times: int) -> None:
     """Print a line for all rows, and one for each part."""
     column = TIMES[table]
     shown = kdissect.open(path).table(table, [column, "broker"])
@@ -69,7 +68,7 @@ def measure(spark: Any, path: Path, table: str, times: int) -> None:
     for work in (everything, part(PLACES[-1])):  # workers and kernels are there afterwards
         work()
     whole = least(times, everything)
-    print(f"{path.stat().st_size / 1e9:.1f} GB, {table}: all rows {whole[0]:.2f} s, {whole[1]:.2f} CPU s", flush=True)
+    print(f"{size / 1e9:.1f} GB, {table}: all rows {whole[0]:.2f} s, {whole[1]:.2f} CPU s", flush=True)
     for place in PLACES:
         wall, spent = least(times, part(place))
         shares = f"{wall / whole[0]:.2f} by the clock, {spent / whole[1]:.2f} of the CPU"
@@ -93,14 +92,10 @@ def main() -> None:
     spark = built.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     kdissect.spark.register(spark)
-    cycle, connections = CYCLES[options.workload]
-    with tempfile.TemporaryDirectory() as folder:
-        for size in options.size:
-            path = Path(folder) / f"{size}.pcap"
-            together = None if options.workload == "chatter" else 16
-            write(path, cycle(), size, connections or 1, interleave=together, brokers=options.brokers)
-            measure(spark, path, options.table, options.times)
-            path.unlink()
+    for size in options.size:
+        with tempfile.TemporaryDirectory() as folder:
+            path, _ = rotated(Path(folder), options.workload, size, 1, None, options.brokers)
+            measure(spark, path, size, options.table, options.times)
     spark.stop()
 
 

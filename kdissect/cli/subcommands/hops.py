@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from kdissect.cli.opening import open_capture
+from kdissect.cli.opening import CHOSEN, open_capture
 from kdissect.cli.options import (
     engine_options,
     jobs_option,
@@ -74,7 +74,7 @@ def hops(
     if form not in (None, "table") or output is not None:
         table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
     elif everything:
-        chosen = any(settings[name] for name in ("client", "broker", "topic"))
+        chosen = any(settings[name] for name in CHOSEN)
         where = "what was asked for" if chosen else "this capture, as far as it can be read"
         empty = f"No record was given to a reader in {where}."
         lines = [*waterfall.summary_lines(table, terminal.width())] if table.num_rows else [Text(empty)]
