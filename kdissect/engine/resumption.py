@@ -17,6 +17,7 @@ before, and ask again within minutes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from kdissect.analysis.holds.carried_state import CarriedStages
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
-from kdissect.capture.sources import plain_name
+from kdissect.capture.sources import begins, plain_name
 from kdissect.capture.window import Window
 from kdissect.engine.analysed_run import ROWS_A_TIME, AnalysedRun, Pieces
 from kdissect.engine.books import Books
@@ -66,10 +67,12 @@ STREAMED = tuple(
 """Tables whose rows are made as exchanges complete, as connections and fetch sessions end, and when files have been
 read."""
 
-LATE = "came after later files of its capture had been read, so it was not"
+LATE = "came after later files of its capture, so it was read apart from them: what crosses its ends is in parts"
 """What is said of such a file."""
 GREW = "grew by {more:,} bytes after it had been read, so these were not"
 """What is said of a file that was thought to be complete."""
+BEGAN_LATE = "capture_began_late"
+"""The finding about connections that are older than a capture."""
 SURVEY = {"exchanges": ["broker", "cluster"], "topics": ["topic"]}
 """What tells the names of a capture."""
 PATIENCE_NS = 10_000_000_000
@@ -95,7 +98,8 @@ class _Carried:
     version: str
     tables: dict[str, list[str]]
     files: list[str]
-    last: tuple[str, int]
+    begins: list[int]
+    sizes: list[int]
     dissector: dict[str, npt.NDArray[Any]]
     ledger: CarriedConnections
     scanner: CarriedScan
@@ -115,8 +119,10 @@ class Continued:
         self.tables = {name: list(columns) for name, columns in tables.items()}
         before = _unpacked(state, self.tables) if state is not None else None
         self._names = [] if before is None else list(before.files)
-        self._last = ("", 0) if before is None else before.last
-        """The file that was read last, and its bytes then."""
+        self._begins = [] if before is None else list(before.begins)
+        """Of each file that was read, the first packet's time (ns), -1 for none."""
+        self._sizes = [] if before is None else list(before.sizes)
+        """Of each, its bytes then."""
         self._analysed = AnalysedRun([CaptureSet(capture, [])], self.tables, with_evidence(settings))
         self._stage, self.books = self._analysed.stage, self._analysed.books
         self._stage.be_prompt()
@@ -129,6 +135,7 @@ class Continued:
         self._latest = 0
         """Time of the last packet, ns."""
         self._state: bytes | None = None
+        self._is_apart = False
         if before is not None:
             self._dissector.go_on(before.dissector)
             self.books.ledger.go_on(before.ledger)
@@ -164,28 +171,43 @@ class Continued:
             if evidence is not None:
                 yield from self._batches(self._search(evidence, learned))
 
-    def refuse(self, files: Iterable[Member]) -> list[tuple[str, str]]:
-        """Note as problems what is not read of these files, which do not come behind all that were read. A file that
-        was not among those came too late, for their rows are made. The last one may have grown since. A compressed file
-        is the one that it was made of. To be called before other rows are asked for. Returns names, with what is said
-        of each."""
+    def note_late(self, files: Iterable[Member]) -> tuple[list[Member], list[tuple[str, str]]]:
+        """Note as problems what is to be said of these files, which do not come behind all that were read. To be called
+        before other rows are asked for. Returns those that were never read (for `apart`), and names with what is said
+        of each. A file that begins at the same instant as one that was read is that one, renamed or compressed. It may
+        have grown since."""
         read = {plain_name(name): number for number, name in enumerate(self._names)}
+        begun = set(self._begins) - {-1}
         said: list[tuple[str, str]] = []
+        apart: list[Member] = []
         capture = CaptureSet(self._capture, [])
         for member in files:
             number = read.get(plain_name(member.name))
             if number is None:
-                number, why = len(self._names), LATE
-                self._names.append(member.name)
-            elif member.name == self._last[0] and (size := _size(member)) > self._last[1]:
-                why = GREW.format(more=size - self._last[1])
-                self._last = member.name, size
+                number = len(self._names)
+                self._note_file(member)
+                if self._begins[number] in begun:
+                    continue
+                begun.add(self._begins[number])
+                why = LATE
+                apart.append(member)
+            elif member.name == self._names[number] and (size := _size(member)) > self._sizes[number]:
+                why = GREW.format(more=size - self._sizes[number])
+                self._sizes[number] = size
             else:
                 continue
             capture.add_problem(number, 0, 0, member.name, why)
             said.append((member.name, why))
         self._note_problems(capture)
-        return said
+        return apart, said
+
+    def apart(self) -> Continued:
+        """The same work on files that lie before others whose rows are made: as a capture of their own, with the names
+        that are known here."""
+        other = type(self)(self._capture, self.tables, self.books.settings)
+        other._is_apart = True
+        other.learn_names_of(self.books)
+        return other
 
     def problems(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The problems that were noted, where no file is read."""
@@ -212,8 +234,12 @@ class Continued:
         with suppress(CaptureError):  # which reading the file again tells
             for _ in Run(survey).rows():
                 pass
-        self.books.builder.brokers.merge(survey.builder.brokers)
-        self.books.builder.topics.merge(survey.builder.topics)
+        self.learn_names_of(survey)
+
+    def learn_names_of(self, books: Books) -> None:
+        """Learn the names of brokers and topics that other books have."""
+        self.books.builder.brokers.merge(books.builder.brokers)
+        self.books.builder.topics.merge(books.builder.topics)
 
     def _ended(self, connections: pa.Table) -> pa.Table:
         """The connections that no packet comes for any more."""
@@ -223,7 +249,7 @@ class Continued:
     def _parts_of(self, files: Iterable[Member]) -> Iterator[Mapping[str, pa.Table]]:
         """The rows of files, resolved, as they are settled."""
         for member in files:
-            self._names.append(member.name)
+            self._note_file(member)
             for _ in self._blocks(member, len(self._names) - 1):
                 if self._pieces.count >= ROWS_A_TIME:
                     yield self._settled()
@@ -243,7 +269,10 @@ class Continued:
                 known = _as_ended(known, builder.finished(name, builder.connection_pieces()))
             evidence.add(name, known)
         found = evidence.search()
-        return {"findings": found.findings, "problems": found.problems}
+        findings = found.findings
+        if self._is_apart:  # the capture began before these files
+            findings = findings.filter(pc.not_equal(findings["id"], BEGAN_LATE))
+        return {"findings": findings, "problems": found.problems}
 
     def _finish(self) -> Iterator[Mapping[str, pa.Table]]:
         harvests = self._dissector.finish()
@@ -305,7 +334,16 @@ class Continued:
         self._note_problems(capture)
         self.books.quality += file_measures(capture, scanner)
         capture.close()
-        self._last = member.name, _size(member)
+        self._sizes[number] = _size(member)
+
+    def _note_file(self, member: Member) -> None:
+        """A file that is being read, by its number from now on."""
+        first = math.inf
+        with suppress(OSError, CaptureError):
+            first = begins(member)
+        self._names.append(member.name)
+        self._begins.append(-1 if math.isinf(first) else int(first))
+        self._sizes.append(_size(member))
 
     def _note_problems(self, capture: CaptureSet) -> None:
         base = self.books.ledger.base
@@ -343,7 +381,8 @@ class Continued:
             __version__,
             self.tables,
             self._names,
-            self._last,
+            self._begins,
+            self._sizes,
             self._dissector.carried(),
             self.books.ledger.carried(rows),
             self._scanner.carried(),

@@ -62,6 +62,17 @@ def later(path: Path, by: int = 1) -> bytes:
     return data[:24] + seconds.to_bytes(4, "little") + data[last + 4 : at]
 
 
+def moved(data: bytes, seconds: int) -> bytes:
+    """The same capture by a clock that is so many seconds ahead."""
+    made, at = [data[:24]], 24
+    while at + 16 <= len(data):
+        then = int.from_bytes(data[at : at + 4], "little") + seconds
+        end = at + 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+        made += [then.to_bytes(4, "little"), data[at + 4 : end]]
+        at = end
+    return b"".join(made)
+
+
 def numbers_of(row: dict[str, Any]) -> tuple[int | None, int | None]:
     """A row's ids as numbers: (connection_number, exchange_number)."""
     exchange = row.get("exchange_id")

@@ -6,6 +6,8 @@ import gzip
 import os
 import re
 import shutil
+import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 
 import kdissect
 import kdissect.spark
+from kdissect.engine import resumption
 from kdissect.engine.resumption import STREAMED, columns
 from kdissect.engine.settings import Settings
 from kdissect.problems import UsageError
@@ -25,7 +28,7 @@ from kdissect.spark.source.placed_rows import UNREAD_CELL
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.writing import streamed_tables
 from tests.conftest import CAPTURES
-from tests.spark.conftest import later, numbers_of
+from tests.spark.conftest import later, moved, numbers_of
 from tests.spark.test_stream_copies import both_ends
 
 ENDED = ("pending", "unanswered", "no_response", "one_way", "partial", "orphan")
@@ -215,36 +218,70 @@ def test_a_file_that_grows_after_it_was_read_is_told(pieces: list[Path], tmp_pat
     assert names(files.partitions(at, end)[0].rows) == ["cut.pcap"]
 
 
-def test_a_file_that_comes_after_later_ones_is_told_once(pieces: list[Path], tmp_path: Path) -> None:
-    """And one that was read, and was touched or compressed since, is not. Rows of what was read are not made again."""
+def test_a_file_that_comes_after_later_ones_is_read_apart(pieces: list[Path], tmp_path: Path) -> None:
+    """And one that was read, and was touched, renamed or compressed since, is not read again."""
     for piece in (pieces[0], *pieces[2:4]):
         shutil.copy(piece, tmp_path)
     files = FileStream(str(tmp_path), None)
     read = files.latestOffset({})
     assert files.latestOffset(read) == read
-    shutil.copy(pieces[1], tmp_path)
+    time.sleep(0.05)  # a file's own time is that of the last tick
     (tmp_path / "cut.pcap").touch()
     (tmp_path / "cut.pcap2.gz").write_bytes(gzip.compress((tmp_path / "cut.pcap2").read_bytes()))
     (tmp_path / "cut.pcap2").unlink()
+    shutil.copy(pieces[0], tmp_path / "cut.pcap01")
+    shutil.copy(pieces[1], tmp_path)  # it may still be written to
     end = files.latestOffset(read)
-    (batch,) = files.partitions(read, end)
-    told = ["cut.pcap", "cut.pcap1", "cut.pcap2.gz"]
-    assert sorted(row[1:3] for row in batch.rows) == [(name, f"{LATE}{tmp_path / name}") for name in told]
+    (touched,) = files.partitions(read, end)
+    told = ["cut.pcap", "cut.pcap01", "cut.pcap2.gz"]
+    assert sorted(row[1:3] for row in touched.rows) == [(name, f"{LATE}{tmp_path / name}") for name in told]
     assert files.latestOffset(end) == end
     shutil.copy(pieces[4], tmp_path)
     (more,) = files.partitions(end, files.latestOffset(end))
-    assert names(more.rows) == ["cut.pcap3"]
+    assert [row[1:3] for row in more.rows] == [
+        ("cut.pcap3", str(tmp_path / "cut.pcap3")), ("cut.pcap1", f"{LATE}{tmp_path / 'cut.pcap1'}"),
+    ]  # fmt: skip
+    rows = [row[1:3] for row in (*touched.rows, more.rows[1])]
     wanted = {name: columns(name) for name in ("exchanges", "problems", "findings")}
     work = Work(wanted, Settings(dated=True))
-    first = [("cut.pcap", str(tmp_path / "cut.pcap")), ("cut.pcap2", str(tmp_path / "cut.pcap2"))]
-    *_, state = work.do("cut.pcap", first, None)
+    *_, state = work.do("cut.pcap", [(piece.name, str(piece)) for piece in (pieces[0], pieces[2])], None)
     for told in (["cut.pcap1"], []):
         assert isinstance(state, bytes)
-        *made, state = work.do("cut.pcap", [row[1:3] for row in batch.rows], state)
-        tables = dict(one for one in made if isinstance(one, tuple))
-        assert tables.keys() & wanted.keys() == ({"problems"} if told else set())
-        assert [row["where"] for row in (tables["problems"].to_pylist() if told else [])] == told
+        *made, state = work.do("cut.pcap", rows, state)
+        tables = dict(one for one in made if isinstance(one, tuple) and one[1].num_rows)
+        assert [row["where"] for row in _rows(made, "problems") if row["detail"] == resumption.LATE] == told
         assert (tables[UNREAD_CELL]["file"].to_pylist() if told else []) == told
+        found = {row["request_first_at"]: row["status"] for row in _rows(made, "exchanges")}
+        whole = kdissect.open(pieces).table("exchanges").to_pylist()
+        alone = {row["request_first_at"] for row in kdissect.open(pieces[1]).table("exchanges").to_pylist()}
+        expected = {at: row["status"] for row in whole if (at := row["request_first_at"]) in alone and at is not None}
+        answered = {at for at, status in found.items() if status == "ok"}
+        assert len(answered) >= 10 * len(told)
+        assert {at: expected[at] for at in answered} == {at: found[at] for at in answered}
+        assert found.keys() - {None} == (expected.keys() if told else set())
+        assert "capture_began_late" not in {row["id"] for row in _rows(made, "findings")}
+
+
+def _rows(made: Iterable[object], name: str) -> list[dict[str, Any]]:
+    """The rows of a table among what was made of files."""
+    return [row for one in made if isinstance(one, tuple) and one[0] == name for row in one[1].to_pylist()]
+
+
+def test_files_are_read_where_the_clock_stepped_back(pieces: list[Path], tmp_path: Path) -> None:
+    """Each file behind the step begins before those that were read."""
+    wanted = {name: columns(name) for name in ("exchanges", "problems")}
+    work = Work(wanted, Settings(dated=True))
+    late = [moved(piece.read_bytes(), -1800) for piece in pieces[2:4]]
+    *first, state = work.do("cut.pcap", [(piece.name, str(piece)) for piece in pieces[:2]], None)
+    counts = [len(_rows(first, "exchanges"))]
+    for i, data in enumerate(late):
+        path = tmp_path / f"cut.pcap{i + 2}"
+        path.write_bytes(data)
+        assert isinstance(state, bytes)
+        *made, state = work.do("cut.pcap", [(path.name, f"{LATE}{path}")], state)
+        counts.append(len(_rows(made, "exchanges")))
+        assert [row["where"] for row in _rows(made, "problems") if row["detail"] == resumption.LATE] == [path.name]
+    assert all(count > 10 for count in counts), counts
 
 
 def test_what_is_wrong_is_said_at_once(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 A file is complete when a later one of its set is there (later by its first packet's time), or when it was not written
 to for `quiet` seconds. Files of a set come in this order, each once. A file that turns up before one that has come
-already, or was changed since, comes with its path behind LATE: it is not read. Left alone are files without packets and
-files that are no captures. Of a file that is there plain and compressed the plain one is read. Folders in the directory
-(hidden ones and links left alone) hold sets of their own, whose names begin with the folder's.
+already, or was changed since, comes with its path behind LATE; so does each file behind a step of the clock back. The
+one that changed last of a set's files may be that which is being written, then, and is left alone. Left alone are files
+without packets and files that are no captures, too. Of a file that is there plain and compressed the plain one is read.
+Folders in the directory (hidden ones and links left alone) hold sets of their own, whose names begin with the folder's.
 
 An offset has, for each set, the first packet's time and the name of the last file that came, and the files that came
 with it. So a batch has the files that it was planned with, when it is read, and when it is planned again after a
@@ -67,6 +68,8 @@ class Watched:
         self._seen: dict[str, tuple[int, float]] = {}
         """By path, when each file was put there, or renamed or written to last, ns since the epoch, and its first
         packet's time then: names come round (`tcpdump -W`)."""
+        self._changing: set[str] = set()
+        """The path of each set that changed last, if it is not quiet."""
 
     def present(self) -> list[Row]:
         """All files with packets, in order of their set and of their first packets. Raises UsageError when there is no
@@ -88,6 +91,7 @@ class Watched:
         sets: dict[str, dict[str, Row]] = {}
         changed: dict[str, float] = {}
         before, self._seen = self._seen, {}
+        self._changing.clear()
         for path in sorted(self._paths(), key=lambda path: (path.suffix in COMPRESSED, path.name)):
             try:
                 found = path.stat()
@@ -105,7 +109,14 @@ class Watched:
             changed[str(path.absolute())] = found.st_mtime
         for files in sets.values():
             rows = sorted(files.values(), key=lambda row: place(row[3], row[1]))
-            yield rows, self._quiet is not None and time.time() - changed[rows[-1][2]] >= self._quiet
+            newest = max(rows, key=lambda row: self._seen[row[2]][0])[2]
+            if not self._is_quiet(changed[newest]):
+                self._changing.add(newest)
+            yield rows, self._is_quiet(changed[rows[-1][2]])
+
+    def _is_quiet(self, changed: float) -> bool:
+        """Whether a file that was written to then is complete."""
+        return self._quiet is not None and time.time() - changed >= self._quiet
 
     def _paths(self) -> Iterator[Path]:
         """The files of the directory and of folders in it, hidden ones left out."""
@@ -120,6 +131,10 @@ class Watched:
         if not math.isinf(first):
             self._seen[str(path.absolute())] = changed, first
         return first
+
+    def is_changing(self, path: str) -> bool:
+        """Whether a file is the one of its set that changed last, as these were seen last, and not quiet."""
+        return path in self._changing
 
     def arrived(self, path: str) -> float:
         """When a file was put there, or renamed or written to last, as it was seen last: seconds since the epoch."""
@@ -141,22 +156,24 @@ def after(row: Row, offset: Mapping[str, Any]) -> bool:
 
 def offset_of(
     rows: Sequence[Row], before: Mapping[str, Any], now: float = 0.0, forget: float | None = None,
-    late: Sequence[Row] = (),
+    late: Sequence[Row] = (), waiting_since: Mapping[str, float] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The offset once these files, in order, have come after `before`. `now`: when they were looked for, seconds since
-    the epoch; `late`: files that stand before one that has come already. Offsets hold texts and numbers only."""
+    the epoch; `late`: files that stand before one that has come already; `waiting_since`: of sets in which
+    such a file was left alone, when it arrived. Offsets hold texts and numbers only."""
+    looked = {capture: min(now, at) for capture, at in (waiting_since or {}).items()}
     planned: dict[str, list[Row]] = {}
     for row in rows:
         planned.setdefault(row[0], []).append(row)
     new = {}
     for capture, some in planned.items():
         files = json.dumps([row[1:] for row in some])
-        new[capture] = {"first": some[-1][3], "file": some[-1][1], "files": files, "at": now}
+        new[capture] = {"first": some[-1][3], "file": some[-1][1], "files": files, "at": looked.get(capture, now)}
     told: dict[str, list[tuple[str, str, int]]] = {}
     for capture, name, path, first in late:
         told.setdefault(capture, []).append((name, path, first))
     for capture, files_of_set in told.items():
-        known = new.get(capture, {**before[capture], "files": "[]", "at": now})
+        known = new.get(capture, {**before[capture], "files": "[]", "at": looked.get(capture, now)})
         new[capture] = {**known, "late": json.dumps(files_of_set)}
     over = {
         capture: {"first": known["first"], "file": known["file"], "files": "[]", "over": True}
@@ -228,14 +245,18 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now, complete = self._last or self._look()
         rows: list[Row] = []
         late: list[Row] = []
+        left: dict[str, float] = {}
         for row in complete:
             if after(row, begun):
                 rows.append(row)
             elif self._arrived_since(row, begun[row[0]]):
-                late.append(row)
+                if self._files.is_changing(row[2]):
+                    left[row[0]] = self._files.arrived(row[2])
+                else:
+                    late.append(row)
         if limit is not None and not isinstance(limit, ReadAllAvailable):
             rows = sorted(rows, key=lambda row: place(row[3], row[1]))[: self._most]
-        return offset_of(rows, begun, now, self._forget, late)
+        return offset_of(rows, begun, now, self._forget, late, left)
 
     def _arrived_since(self, row: Row, of_set: Mapping[str, Any]) -> bool:
         """Whether a file may have been put there since files of its set were looked for. Where the set is over, its

@@ -44,10 +44,10 @@ class PlacedRows(Continued):
         """A connection of each session that there were rows about."""
         self._unread: list[tuple[str, str]] = []
 
-    def refuse(self, files: Iterable[Member]) -> list[tuple[str, str]]:
+    def note_late(self, files: Iterable[Member]) -> tuple[list[Member], list[tuple[str, str]]]:
         """See Continued."""
-        self._unread = super().refuse(files)
-        return self._unread
+        apart, self._unread = super().note_late(files)
+        return apart, self._unread
 
     def watch(self, harvests: Iterator[Harvest]) -> Iterator[Harvest]:
         """See Continued."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame, SparkSession
 
+    from kdissect.capture.captureset import Member
+
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -148,10 +150,22 @@ class Work:
         from kdissect.spark.source.packet_rows import member
 
         work = self._begin(capture, state)
-        work.refuse(member(name, path.removeprefix(LATE)) for name, path in files if path.startswith(LATE))
+        late = (member(name, _current_path(path.removeprefix(LATE))) for name, path in files if path.startswith(LATE))
+        apart, _ = work.note_late(late)
+        if apart:
+            yield from self._read_apart(work, capture, apart)
         fresh = [member(name, _current_path(path)) for name, path in files if not path.startswith(LATE)]
         yield from _as_tables(work, work.rows_of(fresh) if fresh else work.problems())
         yield work.state()
+
+    def _read_apart(
+        self, work: resumption.Continued, capture: str, files: Sequence[Member]
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """Rows of files that are not behind those that were read."""
+        alone = work.apart()
+        yield from _as_tables(alone, alone.rows_of(files))
+        work.learn_names_of(alone.books)
+        yield from self.end(capture, alone.state())
 
     def end(self, capture: str, state: bytes) -> Iterator[tuple[str, pa.Table]]:
         """The rows that are made when there are no more files."""
