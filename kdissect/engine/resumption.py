@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -108,6 +108,7 @@ class _Carried:
     offered: Offered
     clients: CarriedClients
     analysis: CarriedStages
+    beside: dict[str, list[str]]
 
 
 class Continued:
@@ -134,8 +135,10 @@ class Continued:
         self._pieces = Pieces(self.books)
         self._latest = 0
         """Time of the last packet, ns."""
-        self._state: bytes | None = None
+        self._state: _Carried | None = None
         self._is_apart = False
+        self.carried_beside: dict[str, list[str]] = {} if before is None else before.beside
+        """Texts that subclasses leave to the next run."""
         if before is not None:
             self._dissector.go_on(before.dissector)
             self.books.ledger.go_on(before.ledger)
@@ -372,12 +375,12 @@ class Continued:
         """The state needed to go on, some kilobytes and the unfinished part. Nothing else may be called after it."""
         if self._state is None:
             self._state = self._carried()
-        return self._state
+        return dumped(replace(self._state, beside=self.carried_beside), _Carried)
 
-    def _carried(self) -> bytes:
+    def _carried(self) -> _Carried:
         self._dissector.settle()
         rows = self._dissector.renumber()
-        carried = _Carried(
+        return _Carried(
             __version__,
             self.tables,
             self._names,
@@ -391,8 +394,8 @@ class Continued:
             self.books.builder.offered,
             carry_clients(self.books.builder.clients, rows, self.books.builder.directory),
             _without_share_sessions(self._stage.carried()),
+            self.carried_beside,
         )
-        return dumped(carried, _Carried)
 
 
 def _size(member: Member) -> int:

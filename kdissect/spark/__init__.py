@@ -18,11 +18,14 @@ from kdissect.spark.job import dissect
 from kdissect.spark.message_rows import messages
 from kdissect.spark.source.registration import register
 from kdissect.spark.source.streaming import stream
-from kdissect.spark.views import views
+from kdissect.spark.views import views, with_late_names
 from kdissect.spark.workers import own_python
 from kdissect.spark.writing.saving import write
 from kdissect.spark.writing.streamed_tables import follow, lag
 
 own_python()
 
-__all__ = ["Dataset", "dissect", "follow", "lag", "latency", "messages", "register", "stream", "views", "write"]
+__all__ = [
+    "Dataset", "dissect", "follow", "lag", "latency", "messages", "register", "stream", "views", "with_late_names",
+    "write",
+]  # fmt: skip

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kdissect.problems import UsageError
 from kdissect.spark.file_system import HadoopFiles
+from kdissect.spark.source.late_names import BROKER, CLUSTER, LATE_NAMES, TOPIC
 from kdissect.tables.declaration import TABLES
 
 if TYPE_CHECKING:
@@ -75,6 +77,29 @@ VIEWS: Mapping[str, tuple[tuple[str, ...], str]] = {
 """View -> tables that it reads, its query with these tables' names in braces."""
 
 
+_CAPTURE = "_capture"
+_KEY = "^(.*/)?([^/]*)(/[^/]*/[^/]*)$"
+
+
+def _named_key(column: str) -> str:
+    """The key of a session, `<cluster>/<broker>/<session id>/<incarnation>`, with its broker's names."""
+    cluster, broker, rest = (f"regexp_extract({column}, '{_KEY}', {number})" for number in (1, 2, 3))
+    told = f"coalesce(nullif({cluster}, ''), try_element_at(_cluster, {broker}) || '/', '')"
+    return f"{told} || coalesce(try_element_at(_broker, {broker}), {broker}) || {rest}"
+
+
+_READS: Mapping[str, tuple[str, ...]] = {
+    "broker": (), "cluster": ("broker",), "topic": ("topic_id",), "topics": (), "session_key": (), "predecessor": (),
+}  # fmt: skip
+"""Columns that late names fill, and what else of a row it takes."""
+_TOLD = {
+    "broker": "coalesce(try_element_at(_broker, broker), broker)",
+    "cluster": "coalesce(cluster, try_element_at(_cluster, broker))",
+    "topic": "coalesce(topic, try_element_at(_topic, topic_id))",
+    "topics": "transform(topics, one -> coalesce(try_element_at(_topic, one), one))",
+} | {key: _named_key(key) for key in ("session_key", "predecessor")}
+
+
 def views(
     spark: SparkSession,
     tables: str | os.PathLike[str] | Mapping[str, DataFrame] | None = None,
@@ -91,20 +116,19 @@ def views(
     """
     from pyspark.errors import AnalysisException
 
-    there: set[str] = set()
+    found: dict[str, DataFrame] = {}
     for name in _list_tables(spark, tables):
-        try:
+        with suppress(AnalysisException):
             if isinstance(tables, Mapping):
-                frame = tables[name]
+                found[name] = tables[name]
             elif tables is None:
-                frame = spark.table(name)
+                found[name] = spark.table(name)
             else:
-                frame = spark.read.format(form).load(f"{os.fspath(tables).rstrip('/')}/{name}")
-        except AnalysisException:
-            continue
-        if tables is not None:
-            frame.createOrReplaceTempView(name)
-        there.add(name)
+                found[name] = spark.read.format(form).load(f"{os.fspath(tables).rstrip('/')}/{name}")
+    names = found.pop(LATE_NAMES, None)
+    there = set(found)
+    for name, frame in found.items() if tables is not None else ():
+        (frame if names is None else with_late_names(frame, names)).createOrReplaceTempView(name)
     if not there:
         raise UsageError("no table is there of those that kdissect spark writes")
     made = [name for name, (reads, _) in VIEWS.items() if there.issuperset(reads)]
@@ -118,6 +142,27 @@ def _list_tables(spark: SparkSession, tables: str | os.PathLike[str] | Mapping[s
     """Tables that may be there, in the declaration's order: those of a mapping, or of a folder that it can list; else
     all. It lists the folder because Spark writes a traceback for one that is not there."""
     if tables is None or (not isinstance(tables, Mapping) and getattr(spark, "_jvm", None) is None):
-        return list(TABLES)
+        return [*TABLES, LATE_NAMES]
     names = set(tables) if isinstance(tables, Mapping) else set(HadoopFiles(spark).names(os.fspath(tables)))
-    return [name for name in TABLES if name in names]
+    return [name for name in (*TABLES, LATE_NAMES) if name in names]
+
+
+def with_late_names(frame: DataFrame, names: DataFrame) -> DataFrame:
+    """Rows of a table that a stream has written, by all names that messages gave until now: `names` is `late_names`.
+
+    Brokers that are `ip:port`, clusters and topics that are null, in lists of topics and keys of sessions too. It joins
+    one row for each capture, which all tasks get.
+    """
+    from pyspark.sql import functions as f
+
+    if "capture" not in frame.columns:
+        return frame
+    once = names.groupBy(f.col("capture").alias(_CAPTURE), "kind", "written").agg(f.max("name").alias("name"))
+    of_kind = (
+        f.map_from_entries(f.collect_list(f.when(f.col("kind") == kind, f.struct("written", "name")))).alias(f"_{kind}")
+        for kind in (BROKER, CLUSTER, TOPIC)
+    )
+    of_capture = once.groupBy(_CAPTURE).agg(*of_kind)
+    told = {name: f.expr(sql) for name, sql in _TOLD.items() if set(frame.columns).issuperset({name, *_READS[name]})}
+    joined = frame.join(f.broadcast(of_capture), frame["capture"] == f.col(_CAPTURE), "left")
+    return joined.select(*(told.get(name, f.col(name)).alias(name) for name in frame.columns))

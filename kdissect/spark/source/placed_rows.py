@@ -14,6 +14,7 @@ from kdissect.engine.settings import Settings
 from kdissect.engine.sights.range_collector import RangeCollector
 from kdissect.kafka.streams.dissector import Harvest
 from kdissect.spark.placing import Places, first_connections
+from kdissect.spark.source.late_names import LATE_NAMES, Unnamed
 from kdissect.spark.stages.owners import owned
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.order import order
@@ -43,11 +44,19 @@ class PlacedRows(Continued):
         self._sessions: dict[str, int | None] = {}
         """A connection of each session that there were rows about."""
         self._unread: list[tuple[str, str]] = []
+        self._unnamed = Unnamed.of(capture, self.carried_beside)
 
     def note_late(self, files: Iterable[Member]) -> tuple[list[Member], list[tuple[str, str]]]:
         """See Continued."""
         apart, self._unread = super().note_late(files)
         return apart, self._unread
+
+    def apart(self) -> PlacedRows:
+        """See Continued. Names that its rows lack may come with later files of this one."""
+        other = super().apart()
+        assert isinstance(other, PlacedRows)
+        other._unnamed = self._unnamed
+        return other
 
     def watch(self, harvests: Iterator[Harvest]) -> Iterator[Harvest]:
         """See Continued."""
@@ -56,7 +65,11 @@ class PlacedRows(Continued):
             yield harvest
 
     def told_beside(self) -> Iterator[tuple[str, pa.Table]]:
-        """Ranges of correlation ids of the exchanges that were finished, SESSIONS, OPEN and UNREAD."""
+        """Ranges of correlation ids of the exchanges that were finished, SESSIONS, OPEN, UNREAD and late names."""
+        names = self._unnamed.take_names(self.books.builder)
+        if names.num_rows:
+            yield LATE_NAMES, names
+        self.carried_beside = self._unnamed.carried()
         yield RANGES_CELL, self._ranges.table(self._capture, self.books.builder)
         yield SESSIONS_CELL, self._table(SESSIONS, list(self._sessions), list(self._sessions.values()))
         yield OPEN_CELL, self._table(OPEN, [None, *self.awaited_connections().tolist()])
@@ -76,4 +89,6 @@ class PlacedRows(Continued):
             known = rows.select(["session_key", EXCHANGE_KEYS[0]]).group_by(["session_key", EXCHANGE_KEYS[0]])
             self._sessions |= zip(*(column.to_pylist() for column in known.aggregate([]).columns), strict=True)
         places = Places.of([owned(builder.directory, settled=False)], builder.brokers, [self._capture], {})
-        yield from places.placed(name, order(name, unified(rows)), self.tables[name], coded=True).to_batches()
+        placed = places.placed(name, order(name, unified(rows)), self.tables[name], coded=True)
+        self._unnamed.note(placed, builder.brokers)
+        yield from placed.to_batches()

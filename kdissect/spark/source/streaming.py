@@ -71,7 +71,7 @@ def stream(
     """
     wanted = resumption.columns(table, columns)
     cells = cells_of(spark, directory, {table: wanted}, quiet=quiet, most=most, forget=forget)
-    return rows_of(cells, table, wanted)
+    return rows_of(cells, arrow_schema(table, wanted))
 
 
 def cells_of(
@@ -123,11 +123,8 @@ def followed_folder(directory: str | Path) -> Path:
     return folder
 
 
-def rows_of(cells: DataFrame, table: str, columns: Sequence[str], placed: bool = False) -> DataFrame:
+def rows_of(cells: DataFrame, schema: pa.Schema) -> DataFrame:
     """The rows of one table, all of whose cells these are."""
-    from kdissect.spark.placing import schema_of
-
-    schema = schema_of(table, columns) if placed else arrow_schema(table, columns)
     plain = pa.schema([one.remove_metadata() for one in schema])
     return cells.select("data").mapInArrow(partial(_rows, schema=plain), spark_schema(schema))
 

@@ -136,8 +136,12 @@ class PlacedTables(Mapping[str, "DataFrame"]):
 
 def written_schema(name: str, columns: Sequence[str]) -> pa.Schema:
     """The schema of a table as it is written, where Spark finds the comments of columns, too."""
-    schema = schema_of(name, columns)
-    return schema.with_metadata({**(SCHEMAS[name].metadata or {}), SPARKS: spark_schema(schema).json().encode()})
+    return commented(schema_of(name, columns).with_metadata(SCHEMAS[name].metadata))
+
+
+def commented(schema: pa.Schema) -> pa.Schema:
+    """The schema with the comments of columns where Spark finds them."""
+    return schema.with_metadata({**(schema.metadata or {}), SPARKS: spark_schema(schema).json().encode()})
 
 
 def _plain(

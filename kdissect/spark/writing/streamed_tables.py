@@ -28,6 +28,7 @@ from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
+from kdissect.spark.source.late_names import LATE_NAMES, NAMES
 from kdissect.spark.source.placed_rows import (
     OPEN,
     OPEN_CELL,
@@ -40,7 +41,7 @@ from kdissect.spark.source.placed_rows import (
 from kdissect.spark.source.streaming import CELLS, FORGET, MOST, cells_of, rows_of
 from kdissect.spark.writing.destination import target
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
-from kdissect.spark.writing.placed_tables import written_schema
+from kdissect.spark.writing.placed_tables import commented, written_schema
 from kdissect.spark.writing.stream_copies import FOUND, KnownCopies, RowsOnce, learn_ranges, prune_known
 from kdissect.spark.writing.task_files import FILE_BYTES, TableFiles
 from kdissect.tables.formats import ParquetFile
@@ -108,6 +109,7 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     from pyspark import StorageLevel
 
     session = cells.sparkSession
+    schemas = {name: written_schema(name, columns) for name, columns in tables.items()} | {LATE_NAMES: commented(NAMES)}
     query, files = str(session.sparkContext.getLocalProperty(QUERY)), HadoopFiles(session)
     folder = files.local(output) if form == "parquet" else None
     store = KnownCopies(files, output, query)
@@ -116,11 +118,11 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
         ranges, sessions, still_open, unread, findings = _collect(kept, TOLD)
         known = learn_ranges(store.before(number), ranges)
         store.keep(number, prune_known(known, still_open))
-        counted = _without_copies(kept.where(kept["table"].isin(list(tables))), RowsOnce(known, sessions, findings))
+        counted = _without_copies(kept.where(kept["table"].isin(list(schemas))), RowsOnce(known, sessions, findings))
         if folder is None:
-            told = _write_frames(counted, number, tables, output, form, query)
+            told = _write_frames(counted, number, schemas, output, form, query)
         else:
-            told = _write_files(counted, f"{query}-{number:09}", tables, folder)
+            told = _write_files(counted, f"{query}-{number:09}", schemas, folder)
         store.forget(number)
     finally:
         kept.unpersist()
@@ -158,18 +160,17 @@ def _drop_copies(batches: Iterable[pa.RecordBatch], once: RowsOnce) -> Iterator[
         yield pa.RecordBatch.from_pylist(made, batch.schema)
 
 
-def _write_files(cells: DataFrame, batch: str, tables: Mapping[str, Sequence[str]], folder: Path) -> Rows:
+def _write_files(cells: DataFrame, batch: str, schemas: Mapping[str, pa.Schema], folder: Path) -> Rows:
     """Parquet below a folder that tasks and the driver share: each task writes the rows that it has. So one job makes
     all tables, and no row goes through the JVM."""
     aside = folder / ASIDE / batch
     if aside.exists():
         shutil.rmtree(aside)
     aside.mkdir(parents=True)
-    schemas = {name: written_schema(name, columns) for name, columns in tables.items()}
-    write = partial(_write_cells, folder=str(aside), schemas=schemas)
+    write = partial(_write_cells, folder=str(aside), schemas=dict(schemas))
     made = cells.select("capture", "table", "data").mapInArrow(write, spark_schema(MADE)).collect()
     told: dict[str, dict[str, int]] = {}
-    files: dict[str, list[str]] = {name: [] for name in tables}
+    files: dict[str, list[str]] = {name: [] for name in schemas}
     for row in made:
         if row["file"] is not None:
             files[row["table"]].append(row["file"])
@@ -216,16 +217,16 @@ def _put_in_place(place: Path, batch: Path, names: Sequence[str], schema: pa.Sch
 
 
 def _write_frames(
-    cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], output: str, form: str, query: str
+    cells: DataFrame, number: int, schemas: Mapping[str, pa.Schema], output: str, form: str, query: str
 ) -> Rows:
     """Each table as Spark writes its format."""
     session = cells.sparkSession
     sized = cells.selectExpr("capture", "table", "rows", "length(data) as bytes")
     found = sized.groupBy("capture", "table").sum("rows", "bytes").collect()
-    for name, wanted in tables.items():
+    for name, schema in schemas.items():
         size = sum(int(row["sum(bytes)"]) for row in found if row["table"] == name)
         made = cells.where(cells["table"] == name).coalesce(max(1, -(-size // FILE_BYTES)))
-        _SAVED[form](session, rows_of(made, name, wanted, placed=True), output, name, query, number)
+        _SAVED[form](session, rows_of(made, schema), output, name, query, number)
     told: dict[str, dict[str, int]] = {}
     for row in found:
         told.setdefault(row["capture"], {})[row["table"]] = int(row["sum(rows)"])
