@@ -245,7 +245,7 @@ def _order(member: Member) -> tuple[float, list[tuple[int, int | str]]]:
 
 def begins(member: Member) -> float:
     """Time of a file's first packet in ns since the epoch, infinite when it has none or is no capture."""
-    probe = CaptureSet(member.name, [Member(member.name, member.path)])
+    probe = CaptureSet(member.name, [member])
     first = float("inf")
     try:
         for block in probe.blocks(Window(slot_bytes=1 << 18, slots=2), most_packets=1):

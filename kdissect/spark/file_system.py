@@ -39,6 +39,21 @@ def hadoop_setting(spark: SparkSession, name: str) -> str | None:
     return found
 
 
+STORAGE = ("fs.s3a.", "fs.azure.")
+"""What the names of settings begin with that clients of storage go by."""
+
+
+def storage_settings(spark: SparkSession) -> dict[str, str]:
+    """Those settings of Hadoop's, as `hadoop_setting` finds them one by one: for processes that have no session."""
+    found: dict[str, str] = {}
+    java: Any = getattr(spark, "_jsc", None)
+    if java is not None:
+        files = java.hadoopConfiguration()
+        found = {begin + name: value for begin in STORAGE for name, value in files.getPropsWithPrefix(begin).items()}
+    told = {name.removeprefix("spark.hadoop."): value for name, value in spark.conf.getAll.items()}
+    return found | {name: value for name, value in told.items() if name.startswith(STORAGE)}
+
+
 class HadoopFiles:
     """Hadoop's FileSystem for the paths that it is given. Raises UsageError with Spark Connect, which has no JVM."""
 

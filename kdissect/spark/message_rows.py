@@ -12,6 +12,7 @@ import pyarrow as pa
 from kdissect.capture.sources import Source as Named
 from kdissect.engine.capture import Capture
 from kdissect.engine.settings import Settings
+from kdissect.problems import UsageError
 from kdissect.spark.job import prepare
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.plan import Source
@@ -34,9 +35,12 @@ def messages(
     Each capture, with all files of its rotated set, is read by one task, which takes as long as on one machine.
     Raises UsageError for an API or direction that there is not, CaptureError.
     """
-    job = prepare(paths, [], keylog=keylog)
+    job = prepare(paths, [], spark, keylog=keylog)
     schema = Capture([], job.settings).messages(api, direction).schema
     sources = job.sources
+    for source in sources:
+        if source.spark_only:
+            raise UsageError(f"{source.name}: nothing in Python opens this file system. Mount the storage.")
     read = partial(_read, sources=sources, settings=job.settings, api=api, direction=direction)
     return spark.range(0, len(sources), 1, len(sources)).mapInArrow(read, spark_schema(schema))
 

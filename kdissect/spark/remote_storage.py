@@ -190,15 +190,17 @@ _ARGUMENTS: Mapping[str, Callable[[str, Setting], Mapping[str, Any]]] = {
 
 
 class RemoteFile:
-    """A plain file elsewhere, as a `Stream`: read on in blocks of BLOCK bytes, and again by one request a range."""
+    """A plain file elsewhere, as a `Stream`: read on in blocks of BLOCK bytes, and again by one request a range.
+    `must_read`: a range that cannot be read raises OSError, where it is a problem of the file else."""
 
     compression = ""
     rereadable = True
     problem = ""
 
-    def __init__(self, storage: Storage, path: str) -> None:
+    def __init__(self, storage: Storage, path: str, must_read: bool = False) -> None:
         self._storage = storage
         self._path = path
+        self._must_read = must_read
         self._file = storage.open(path)
         self.size: int | None = self._file.size()
         self._end: int = self.size
@@ -215,7 +217,10 @@ class RemoteFile:
                 try:
                     self._block, self._block_at, begin = self._file.read_at(BLOCK, self._at), self._at, 0
                 except OSError as error:
-                    self.problem = f"reading stopped: {self._storage.explain(error)}"
+                    told = self._storage.explain(error)
+                    if self._must_read:
+                        raise OSError(f"{self._path}: {told}") from None
+                    self.problem = f"reading stopped: {told}"
                     break
                 if not self._block:
                     break
@@ -241,10 +246,12 @@ class RemoteFile:
 
 class RemoteMember(Member):
     """A file elsewhere as a member of a capture set. `plain`: the file is known to be not compressed, so there is no
-    request for its first bytes."""
+    request for its first bytes. `must_read`: it is read once and never again, so a failure that may pass is raised
+    (OSError), for the task to be run again."""
 
-    def __init__(self, name: str, storage: Storage, address: str, plain: bool) -> None:
+    def __init__(self, name: str, storage: Storage, address: str, plain: bool, must_read: bool = False) -> None:
         super().__init__(name)
+        self.must_read = must_read
         self.storage = storage
         self.address = address
         self.plain = plain
@@ -257,8 +264,10 @@ class RemoteMember(Member):
     def open(self) -> Stream:
         """As `Member.open`."""
         try:
-            file = RemoteFile(self.storage, self.address)
+            file = RemoteFile(self.storage, self.address, self.must_read)
             return file if self.plain else decompressed(file)
         except UNOPENED as error:
+            if self.must_read and isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+                raise OSError(f"{self.address}: {self.storage.explain(error)}") from None
             told = f"{self.address}: cannot be read on {platform.node()} ({self.storage.explain(error)})."
             raise CaptureUnreadable(told) from None

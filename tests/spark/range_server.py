@@ -1,4 +1,4 @@
-"""A server of files that answers as S3 does to those who read one object: HEAD, and GET of a range. It counts requests.
+"""A server of files that answers as S3 does to those who read: HEAD, GET of a range, ListObjectsV2. It counts requests.
 
 moto's server copies a whole object for each range of it, which takes a second for a gigabyte.
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qs
 
 
 @contextmanager
@@ -28,7 +30,12 @@ def serving(folder: Path) -> Iterator[tuple[str, list[int]]]:
             self._answer(send=True)
 
         def _answer(self, send: bool) -> None:
-            path = folder / self.path.partition("?")[0].lstrip("/")
+            place, _, query = self.path.partition("?")
+            path = folder / place.lstrip("/")
+            asked = parse_qs(query)
+            if "list-type" in asked:
+                self._list(path, asked.get("prefix", [""])[0])
+                return
             if not path.is_file():
                 self.send_response(404)
                 self.send_header("Content-Length", "0")
@@ -51,6 +58,21 @@ def serving(folder: Path) -> Iterator[tuple[str, list[int]]]:
                 with path.open("rb") as file:
                     file.seek(begin)
                     self.wfile.write(file.read(end - begin))
+
+        def _list(self, bucket: Path, prefix: str) -> None:
+            listed = ""
+            for path in sorted(bucket.rglob("*")):
+                key, found = path.relative_to(bucket).as_posix(), path.stat()
+                if path.is_file() and key.startswith(prefix):
+                    changed = f"{datetime.fromtimestamp(found.st_mtime, UTC):%FT%T.000Z}"
+                    listed += f"<Contents><Key>{key}</Key><LastModified>{changed}</LastModified>"
+                    listed += f"<Size>{found.st_size}</Size></Contents>"
+            told = f"<ListBucketResult><IsTruncated>false</IsTruncated>{listed}</ListBucketResult>".encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(told)))
+            self.send_header("Content-Type", "application/xml")
+            self.end_headers()
+            self.wfile.write(told)
 
         def log_message(self, format: str, *args: object) -> None:
             pass

@@ -15,14 +15,17 @@ from pyarrow.fs import LocalFileSystem
 
 import kdissect
 from kdissect.capture import CaptureSet, Member
+from kdissect.engine.resumption import columns
 from kdissect.problems import CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark import remote_storage
 from kdissect.spark.file_system import HadoopFiles, Listed, hadoop_setting
 from kdissect.spark.job import prepare
 from kdissect.spark.remote_storage import Storage
 from kdissect.spark.source import remote_captures
-from kdissect.spark.source.remote_captures import open_remote, split_local
+from kdissect.spark.source.remote_captures import open_remote, split_local, storage_of
+from kdissect.spark.source.streaming import Work
 from kdissect.spark.stages.plan import Source
+from tests.spark.range_server import serving
 
 FAR = "far://b/"
 
@@ -117,12 +120,50 @@ def test_what_is_wrong_is_one_line(captures: Path, tmp_path: Path, far: Storage)
         source.member(0).open()
 
 
-def test_other_ways_to_read_say_that_they_are_local() -> None:
+def test_storage_that_nothing_opens_is_said() -> None:
     nobody: Any = None
-    with pytest.raises(UsageError, match=r"^s3a://b/day: files are followed on this machine's disks\. Mount"):
-        kdissect.spark.stream(nobody, "s3a://b/day")
+    with pytest.raises(UsageError, match=r"^nosuch://b/day: nothing in Python opens this file system"):
+        storage_of("nosuch://b/day", {})
     with pytest.raises(UsageError, match=r"^s3a://b/x: of other file systems only tables are made\. Mount"):
         kdissect.spark.messages(nobody, "s3a://b/x", "Metadata", "request")
+
+
+def test_a_stream_reads_a_file_again_that_could_not_be_read(
+    rotate: Any, captures: Path, tmp_path: Path, far: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is gone is a problem; one that its storage does not give now makes the task fail."""
+    pieces = sorted(rotate(captures / "base.pcap", 3).iterdir())[:2]
+    for piece in pieces:
+        shutil.copy(piece, tmp_path)
+    work = Work({"exchanges": columns("exchanges"), "problems": columns("problems")}, storage=far)
+    files = [(piece.name, f"{FAR}{piece.name}") for piece in pieces]
+    made = [one[0] for one in work.do("cut.pcap", files, None) if isinstance(one, tuple)]
+    assert "exchanges" in made
+    with monkeypatch.context() as patch:
+        patch.setattr(remote_storage, "open_storage", lambda _: (Stopping(), f"{tmp_path}/"))
+        with pytest.raises(OSError, match=r"far://b/cut\.pcap: denied to whoever says \.\.\.$"):
+            list(work.do("cut.pcap", files, None))
+    (tmp_path / pieces[0].name).unlink()
+    problems = [
+        one[1] for one in work.do("cut.pcap", files[:1], None) if isinstance(one, tuple) and one[0] == "problems"
+    ]
+    assert "cannot be read" in problems[0]["detail"][0].as_py()
+
+
+class Stopping:
+    """A file system whose files give nothing."""
+
+    def open_input_file(self, path: str) -> Any:
+        return self
+
+    def size(self) -> int:
+        return 1 << 20
+
+    def read_at(self, count: int, offset: int) -> bytes:
+        raise OSError("denied to whoever says hush")
+
+    def close(self) -> None:
+        pass
 
 
 def test_only_whole_files_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,6 +206,74 @@ def test_files_of_another_file_system(
     assert [len(one.files) for one in prepare(pattern, ["exchanges"], spark).sources] == [3]
     with pytest.raises(CaptureUnreadable, match="No FileSystem for scheme"):
         kdissect.spark.dissect(spark, "nosuch://b/x.pcap")
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_all_ways_read_what_is_elsewhere(
+    spark: Any, rotate: Any, captures: Path, tmp_path: Path, equal: Any, bucket_settings: Any
+) -> None:
+    """The data source, messages, and streams, whose files come to a bucket."""
+    pieces = sorted(rotate(captures / "base.pcap", 5).iterdir())
+    day, out = tmp_path / "bucket" / "day" / "in", tmp_path / "out"
+    day.mkdir(parents=True)
+    for piece in pieces[:3]:
+        shutil.copy(piece, day)
+    with serving(tmp_path / "bucket") as (endpoint, _):
+        bucket_settings(endpoint)
+        kdissect.spark.register(spark)
+        source = spark.read.format("kdissect")
+        packets = source.option("table", "packets")
+        here = packets.load([str(piece) for piece in pieces[:3]]).count()
+        assert packets.load("s3a://day/in").count() == here > 100
+        local = kdissect.open(pieces[:3])
+        rows = source.option("table", "exchanges").option("per_capture", True).load("s3a://day/in/cut.*")
+        equal({"exchanges": rows.toArrow()}, {"exchanges": local.table("exchanges")})
+        answers = [
+            kdissect.spark.messages(spark, paths, "Metadata", "response").count()
+            for paths in ("s3a://day/in", [str(piece) for piece in pieces[:3]])
+        ]
+        assert answers[0] == answers[1] > 0
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+        def append() -> Any:
+            query = kdissect.spark.follow(spark, "s3a://day/in", str(out), ["exchanges", "problems"])
+            query = query.trigger(availableNow=True).start()
+            query.awaitTermination()
+            return query
+
+        append()
+        for piece in pieces[3:]:
+            shutil.copy(piece, day)
+        (left,) = kdissect.spark.lag(append(), "s3a://day/in")
+        assert (left["capture"], left["files"], left["bytes"]) == ("cut.pcap", 1, pieces[4].stat().st_size)
+    (tmp_path / "near").mkdir()
+    for piece in pieces:
+        shutil.copy(piece, tmp_path / "near")
+    query = kdissect.spark.follow(spark, tmp_path / "near", str(tmp_path / "other"), ["exchanges", "problems"])
+    query.trigger(availableNow=True).start().awaitTermination()
+    for name in ("exchanges", "problems"):
+        far, near = (spark.read.parquet(str(one / name)).toArrow().drop("batch") for one in (out, tmp_path / "other"))
+        equal({name: far}, {name: near})
+
+
+@pytest.fixture
+def bucket_settings(spark: Any) -> Iterator[Any]:
+    """What makes the session's client of S3 go to an address."""
+    names = []
+
+    def go_to(endpoint: str) -> None:
+        for name, value in {
+            "access.key": "anyone", "secret.key": "any", "endpoint": endpoint, "endpoint.region": "us-east-1",
+            "connection.ssl.enabled": "false", "path.style.access": "true",
+        }.items():  # fmt: skip
+            names.append(f"spark.hadoop.fs.s3a.{name}")
+            spark.conf.set(names[-1], value)
+
+    yield go_to
+    for name in names:
+        spark.conf.unset(name)
+    kdissect.spark.register(spark)
 
 
 def _unopened(storage: Storage) -> Any:

@@ -206,6 +206,7 @@ def _append(
     from kdissect.engine.resumption import STREAMED, columns
     from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.source.file_stream import Watched
+    from kdissect.spark.source.remote_captures import find_storage
     from kdissect.spark.source.streaming import FORGET, followed_folder
     from kdissect.spark.workers import runs_on_this_machine
     from kdissect.spark.writing.destination import check_format, shared, target
@@ -216,7 +217,7 @@ def _append(
     named = list(STREAMED) if tables is None else tables
     for name in named:
         columns(name)
-    followed_folder(directory)
+    place = followed_folder(directory)
     here = ":/" not in output
     if here:
         _writable(output)
@@ -243,9 +244,12 @@ def _append(
             until = FORGET if forget is None else forget
             query = follow(session, directory, output, named, form=form, quiet=quiet, forget=until, on_batch=add_counts)
             query.trigger(availableNow=True).start().awaitTermination()
-        unfinished = Watched(directory, quiet).count_unfinished()
+        watched = Watched(place, quiet, find_storage(session, place))
+        unfinished = watched.count_unfinished()
     _print_rows(rows)
     terminal.say(f"{output}: appended to {words.number_of(len(rows), 'table')} in {time.monotonic() - begun:.1f} s")
+    if not watched.sizes:
+        terminal.say(f"{directory}: no file is there. Check the path, or run it again when captures have come.")
     if unfinished:
         told = f"left for a later run: {words.number_of(unfinished, 'file')} that may still be written to"
         terminal.say(f"{told} (--quiet SECONDS takes files that were not written to for so long)")

@@ -1,5 +1,7 @@
 """The data source: `spark.read.format("kdissect").option("table", "segments").load("captures/")`.
 
+Captures are here, or in storage elsewhere that something in Python opens (`remote_captures`).
+
 A Python data source is one stage: it cannot bring the packets of a connection together. So it gives packets and TCP
 segments of any captures, a file being one partition. It gives tables of the contract only with the option
 `per_capture`. Then one task reads each capture, all files of a rotated set, with the engine of one machine.
@@ -33,6 +35,7 @@ from kdissect.problems import UsageError
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source import packet_rows
 from kdissect.spark.source.file_stream import FILES, FileStream
+from kdissect.spark.source.remote_captures import is_elsewhere, open_remote, split_local, storage_of
 from kdissect.spark.stages.plan import Source, source_of
 from kdissect.spark.workers import settled
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
@@ -153,18 +156,17 @@ class Part(InputPartition):
 class Reader(DataSourceReader):
     """Reads packets, segments, or tables capture by capture."""
 
-    def __init__(self, wanted: Asked) -> None:
+    def __init__(self, wanted: Asked, storage: Mapping[str, str]) -> None:
         self.wanted = wanted
+        self.storage = storage
+        """Settings of storage elsewhere."""
         self.only: dict[str, set[str]] = {}
         """Values that filters let through, by column: captures and files."""
 
     def partitions(self) -> Sequence[Part]:
         """A partition for each file, or for each capture."""
         found = []
-        for capture in open_captures(self.wanted.paths):
-            if not capture.regular:
-                raise UsageError(f"{capture.name}: Spark reads files, not pipes")
-            source = source_of(capture, payload=False)
+        for source in self._sources():
             if source.name not in self.only.get("capture", {source.name}):
                 continue
             if self.wanted.whole:
@@ -173,6 +175,16 @@ class Reader(DataSourceReader):
             files = self.only.get("file")
             found += [Part(source, i) for i, (name, _) in enumerate(source.files) if files is None or name in files]
         return found or [Part(Source("", [], [], True, []), None)]
+
+    def _sources(self) -> Iterator[Source]:
+        """The capture sets of the paths, here and elsewhere."""
+        near, far = split_local(self.wanted.paths)
+        for capture in [] if near is None else open_captures(near):
+            if not capture.regular:
+                raise UsageError(f"{capture.name}: Spark reads files, not pipes")
+            yield source_of(capture, payload=False)
+        if far:
+            yield from open_remote([(path, storage_of(path, self.storage)) for path in far], payload=False)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of a partition."""
@@ -231,6 +243,14 @@ class FilteringReader(Reader):
 class Format(DataSource):
     """`spark.read.format("kdissect")`."""
 
+    storage: Mapping[str, str] = {}
+    """Settings of storage elsewhere: processes that plan have no session."""
+
+    @classmethod
+    def with_settings(cls, storage: Mapping[str, str]) -> type[Format]:
+        """The same with a session's settings of storage."""
+        return type(cls.__name__, (cls,), {"storage": storage})
+
     @classmethod
     def name(cls) -> str:
         """The name that `format` is given."""
@@ -244,7 +264,7 @@ class Format(DataSource):
 
     def reader(self, schema: StructType) -> Reader:
         """Reads what the options say. `schema`, where the user gave one, may name some of the columns."""
-        return Reader(_of(parse_options(self.options), schema))
+        return Reader(_of(parse_options(self.options), schema), self.storage)
 
     def streamReader(self, schema: StructType) -> FileStream:  # noqa: N802
         """Files of a directory as they become complete: what `kdissect.spark.stream` is made of."""
@@ -252,7 +272,9 @@ class Format(DataSource):
             raise UsageError("a stream of tables is kdissect.spark.stream(spark, directory)")
         quiet, forget = (_seconds(self.options, name) for name in ("quiet", "forget"))
         most = self.options.get("most")
-        return FileStream(_paths(self.options)[0], quiet, None if most is None else int(most), forget)
+        directory = _paths(self.options)[0]
+        storage = storage_of(directory, self.storage) if is_elsewhere(directory) else None
+        return FileStream(directory, quiet, None if most is None else int(most), forget, storage)
 
 
 class FilteringFormat(Format):
@@ -260,7 +282,7 @@ class FilteringFormat(Format):
 
     def reader(self, schema: StructType) -> Reader:
         """Reads what the options say."""
-        return FilteringReader(_of(parse_options(self.options), schema))
+        return FilteringReader(_of(parse_options(self.options), schema), self.storage)
 
 
 def _of(query: Asked, schema: StructType) -> Asked:
@@ -277,11 +299,8 @@ def _of(query: Asked, schema: StructType) -> Asked:
 def rows(query: Asked, source: Source, file: int | None) -> Iterator[pa.RecordBatch]:
     """Rows of a file, or with `file` None of a capture as a whole."""
     if file is not None:
-        name, path = source.files[file]
         after, before = query.settings.after, query.settings.before
-        yield from packet_rows.read(
-            query.table, source.name, packet_rows.member(name, path), query.columns, after, before
-        )
+        yield from packet_rows.read(query.table, source.name, source.member(file), query.columns, after, before)
         return
     if not source.files:
         return

@@ -20,19 +20,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import posixpath
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from kdissect.capture.captureset import Member
-from kdissect.capture.sources import COMPRESSED, begins, plain_name, stem_of
-from kdissect.problems import CaptureError, UsageError
+from kdissect.capture.sources import COMPRESSED, plain_name, stem_of
+from kdissect.spark.remote_storage import Storage
+from kdissect.spark.source.watched_folders import File, folder_of
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
@@ -62,14 +61,16 @@ Row = tuple[str, str, str, int]
 class Watched:
     """Files of a directory by set, in order."""
 
-    def __init__(self, directory: str, quiet: float | None = None) -> None:
-        self._folder = Path(directory)
+    def __init__(self, directory: str, quiet: float | None = None, storage: Storage | None = None) -> None:
+        self._folder = folder_of(directory, storage)
         self._quiet = quiet
         self._seen: dict[str, tuple[int, float]] = {}
         """By path, when each file was put there, or renamed or written to last, ns since the epoch, and its first
         packet's time then: names come round (`tcpdump -W`)."""
         self._changing: set[str] = set()
         """The path of each set that changed last, if it is not quiet."""
+        self.sizes: dict[str, int] = {}
+        """The bytes of each file, by its path, as these were seen last."""
 
     def present(self) -> list[Row]:
         """All files with packets, in order of their set and of their first packets. Raises UsageError when there is no
@@ -86,27 +87,20 @@ class Watched:
 
     def _sets(self) -> Iterator[tuple[list[Row], bool]]:
         """The files of each set, and whether the last one is complete too."""
-        if not self._folder.is_dir():
-            raise UsageError(f"{self._folder}: not a directory that captures are rotated into")
         sets: dict[str, dict[str, Row]] = {}
-        changed: dict[str, float] = {}
-        before, self._seen = self._seen, {}
+        there = sorted(self._folder.files(), key=lambda file: (file.name.endswith(COMPRESSED), file.name))
+        self._look_into(there)
         self._changing.clear()
-        for path in sorted(self._paths(), key=lambda path: (path.suffix in COMPRESSED, path.name)):
-            try:
-                found = path.stat()
-                first = self._begins(path, found.st_ctime_ns, before)
-            except (OSError, CaptureError):
-                continue  # gone meanwhile, or no capture
+        self.sizes = {file.path: file.size for file in there}
+        changed = {file.path: file.changed for file in there}
+        for file in there:
+            first = self._seen[file.path][1]
             if math.isinf(first):
                 continue
-            name = plain_name(path.name)
-            known = stem_of(path.name)
-            inside = path.parent.relative_to(self._folder)
-            capture = (inside / (path.name if known is None else known[1])).as_posix()
-            row = (capture, path.name, str(path.absolute()), int(first))
-            sets.setdefault(capture, {}).setdefault(name, row)
-            changed[str(path.absolute())] = found.st_mtime
+            known = stem_of(file.name)
+            capture = posixpath.join(file.folder, file.name if known is None else known[1])
+            row = (capture, file.name, file.path, int(first))
+            sets.setdefault(capture, {}).setdefault(plain_name(file.name), row)
         for files in sets.values():
             rows = sorted(files.values(), key=lambda row: place(row[3], row[1]))
             newest = max(rows, key=lambda row: self._seen[row[2]][0])[2]
@@ -118,19 +112,16 @@ class Watched:
         """Whether a file that was written to then is complete."""
         return self._quiet is not None and time.time() - changed >= self._quiet
 
-    def _paths(self) -> Iterator[Path]:
-        """The files of the directory and of folders in it, hidden ones left out."""
-        for place, folders, names in os.walk(self._folder):
-            folders[:] = [name for name in folders if not name.startswith(".")]
-            yield from (Path(place, name) for name in names if not name.startswith("."))
-
-    def _begins(self, path: Path, changed: int, before: Mapping[str, tuple[int, float]]) -> float:
-        """The first packet's time of a file; `before`: what was known of files."""
-        known = before.get(str(path.absolute()))
-        first = known[1] if known is not None and known[0] == changed else begins(Member(path.name, path))
-        if not math.isinf(first):
-            self._seen[str(path.absolute())] = changed, first
-        return first
+    def _look_into(self, files: Sequence[File]) -> None:
+        """Learn the first packet's time of files that are new or were written to."""
+        before, self._seen = self._seen, {}
+        for file in files:
+            known = before.get(file.path)
+            if known is not None and known[0] == file.arrived and not math.isinf(known[1]):
+                self._seen[file.path] = known
+        fresh = [file for file in files if file.path not in self._seen]
+        for file, first in zip(fresh, self._folder.first_packets([file.path for file in fresh]), strict=True):
+            self._seen[file.path] = file.arrived, first
 
     def is_changing(self, path: str) -> bool:
         """Whether a file is the one of its set that changed last, as these were seen last, and not quiet."""
@@ -216,9 +207,10 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Complete files of a directory as they come."""
 
     def __init__(
-        self, directory: str, quiet: float | None, most: int | None = None, forget: float | None = None
-    ) -> None:
-        self._files = Watched(directory, quiet)
+        self, directory: str, quiet: float | None, most: int | None = None, forget: float | None = None,
+        storage: Storage | None = None,
+    ) -> None:  # fmt: skip
+        self._files = Watched(directory, quiet, storage)
         self._most, self._forget = most, forget
         self._last: tuple[float, list[Row]] | None = None
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
+from kdissect.spark.file_system import storage_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +21,8 @@ def register(spark: SparkSession) -> None:
 
     Where PySpark can push filters down, sets the session's `spark.sql.python.filterPushdown.enabled` to true, unless it
     has been set to false. Other Python data sources are as before: Spark refuses those that take filters without it.
-    Raises UsageError where PySpark has no data sources in Python.
+    Its settings of storage (`fs.s3a...`) are the session's of this moment. Raises UsageError where PySpark has no data
+    sources in Python.
     """
     if importlib.util.find_spec("pyspark.sql.datasource") is None:
         told = f"data sources and streams need PySpark 4.0 or newer, and this is {spark.version}"
@@ -29,10 +31,11 @@ def register(spark: SparkSession) -> None:
 
     from kdissect.spark.source.datasource import FilteringFormat, Format
 
+    settings = storage_settings(spark)
     if not hasattr(DataSourceReader, "pushFilters"):
-        spark.dataSource.register(Format)
+        spark.dataSource.register(Format.with_settings(settings))
         return
     pushed = str(spark.conf.get(PUSHDOWN, "true")).lower() == "true"  # the default counts where nobody has set it
     if pushed:
         spark.conf.set(PUSHDOWN, "true")
-    spark.dataSource.register(FilteringFormat if pushed else Format)
+    spark.dataSource.register((FilteringFormat if pushed else Format).with_settings(settings))

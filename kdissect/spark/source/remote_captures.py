@@ -17,7 +17,7 @@ import os
 import posixpath
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -30,7 +30,7 @@ from kdissect.capture import open_captures
 from kdissect.capture.sources import Source as Named
 from kdissect.engine.sights.interfaces import interfaces
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, UsageError
-from kdissect.spark.file_system import HadoopFiles, Listed, hadoop_setting
+from kdissect.spark.file_system import HadoopFiles, Listed, hadoop_setting, storage_settings
 from kdissect.spark.remote_storage import UNOPENED, Storage, open_storage
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.indexing import index_bytes
@@ -60,11 +60,11 @@ def split_local(paths: Named | Sequence[Named]) -> tuple[Named | list[Named] | N
     """The paths on this machine (None: nothing), `file:` URLs as plain paths, and the paths in file systems
     elsewhere."""
     if isinstance(paths, str | os.PathLike):
-        return (None, [paths]) if isinstance(paths, str) and _elsewhere(paths) else (_plain(paths), [])
+        return (None, [paths]) if isinstance(paths, str) and is_elsewhere(paths) else (_plain(paths), [])
     if not isinstance(paths, Sequence):
         return paths, []
-    far = [path for path in paths if isinstance(path, str) and _elsewhere(path)]
-    near = [_plain(path) for path in paths if not (isinstance(path, str) and _elsewhere(path))]
+    far = [path for path in paths if isinstance(path, str) and is_elsewhere(path)]
+    near = [_plain(path) for path in paths if not (isinstance(path, str) and is_elsewhere(path))]
     return (near if near or not far else None), far
 
 
@@ -73,7 +73,7 @@ def _plain(path: Named) -> Named:
     return _LOCAL.sub("/", path) if isinstance(path, str) else path
 
 
-def _elsewhere(path: str) -> bool:
+def is_elsewhere(path: str) -> bool:
     """Whether a path names a file system that is not of this machine."""
     return _SCHEME.match(path) is not None and _LOCAL.match(path) is None
 
@@ -91,6 +91,22 @@ def remote_sources(spark: SparkSession | None, paths: Sequence[str], payload: bo
         raise CaptureUnreadable(f"{', '.join(paths)}: {error.java_exception.toString()!s}") from None
     except OSError as error:  # the region of a bucket
         raise CaptureUnreadable(f"{', '.join(paths)}: {error}") from None
+
+
+def storage_of(path: str, settings: Mapping[str, str]) -> Storage:
+    """The storage of a path, for who has no session. Raises UsageError for a scheme that nothing in Python opens."""
+    try:
+        storage = Storage.of(path, settings.get)
+        open_storage(storage)
+    except UNOPENED as error:
+        told = f"{path}: nothing in Python opens this file system ({next(iter(str(error).splitlines()), '')})"
+        raise UsageError(f"{told}. Install a package of fsspec's that does, or mount the storage.") from None
+    return storage
+
+
+def find_storage(spark: SparkSession, path: str) -> Storage | None:
+    """The storage of a path elsewhere, None for one of this machine. Raises UsageError as `storage_of` does."""
+    return storage_of(path, storage_settings(spark)) if is_elsewhere(path) else None
 
 
 def _files_of(spark: SparkSession, path: str) -> Lister:
@@ -142,7 +158,7 @@ def open_remote(places: Sequence[tuple[str, Lister]], payload: bool) -> list[Sou
         stands = {_stand(root, path): one for path, (one, _) in listed.items()}
         for above in {stand.parent for stand in stands}:
             above.mkdir(parents=True, exist_ok=True)
-        heads = pool.map(lambda one: _head(*one), listed.values())
+        heads = pool.map(lambda one: head_of(one[0].path, one[1]), listed.values())
         for stand, head in zip(stands, heads, strict=True):
             stand.write_bytes(head)
         try:
@@ -171,10 +187,10 @@ def open_remote(places: Sequence[tuple[str, Lister]], payload: bool) -> list[Sou
         return sources
 
 
-def _head(file: Listed, files: Lister) -> bytes:
-    """A file's first bytes, as many as are looked at."""
-    with _explained(file.path, files):
-        return files.head(file.path, WHOLE_BLOCKS.get(posixpath.splitext(file.path)[1], HEAD))
+def head_of(path: str, files: Lister) -> bytes:
+    """A file's first bytes, as many as are looked at. Raises CaptureUnreadable."""
+    with _explained(path, files):
+        return files.head(path, WHOLE_BLOCKS.get(posixpath.splitext(path)[1], HEAD))
 
 
 @contextmanager

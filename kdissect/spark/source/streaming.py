@@ -26,13 +26,15 @@ from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.schemas import arrow_schema, spark_schema
 from kdissect.spark.source.registration import register
-from kdissect.spark.source.remote_captures import split_local
+from kdissect.spark.source.remote_captures import find_storage, is_elsewhere, split_local
+from kdissect.spark.source.watched_folders import member
 
 if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame, SparkSession
 
     from kdissect.capture.captureset import Member
+    from kdissect.spark.remote_storage import Storage
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -55,7 +57,8 @@ def stream(
     most: int = MOST,
     forget: float | None = FORGET,
 ) -> DataFrame:
-    """A streaming DataFrame of a table's rows, from files that are rotated into `directory` and folders in it.
+    """A streaming DataFrame of a table's rows, from files that are rotated into `directory` and folders in it. They are on
+    this machine, or in storage elsewhere (`s3a://bucket/captures`).
 
     `table`: one of `kdissect.engine.resumption.STREAMED`, such as exchanges, fetches, fetch_sessions or findings; a
     query for each table (`follow` writes several by one). `columns`: names (None: all). A file is read once a later
@@ -86,7 +89,8 @@ def cells_of(
 ) -> DataFrame:
     """A streaming DataFrame of CELLS: rows of these columns of several tables, each file read once for all of them; the
     rest as for `stream`. `placed`: rows are to be written."""
-    folder = followed_folder(directory)
+    place = followed_folder(directory)
+    storage = find_storage(spark, place)
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
         raise UsageError(f"streaming needs protobuf: {install_command('spark')}")
     spark.conf.set(PROVIDER, ROCKSDB)
@@ -100,11 +104,11 @@ def cells_of(
     if quiet is not None:
         read = read.option("quiet", str(quiet))
     return (
-        read.load(str(folder.absolute()))
+        read.load(place)
         .groupBy("capture")
         .transformWithStateInPandas(
             statefulProcessor=_processor(
-                Work({name: list(columns) for name, columns in tables.items()}, Settings(dated=placed))
+                Work({name: list(columns) for name, columns in tables.items()}, Settings(dated=placed), storage)
             ),
             outputStructType=CELLS,
             outputMode="Append",
@@ -113,14 +117,16 @@ def cells_of(
     )
 
 
-def followed_folder(directory: str | Path) -> Path:
-    """The directory that files are rotated into. Raises UsageError for anything else."""
-    if split_local(str(directory))[1]:
-        raise UsageError(f"{directory}: files are followed on this machine's disks. Mount the storage, name the mount.")
-    folder = Path(directory)
+def followed_folder(directory: str | Path) -> str:
+    """The whole path of the directory that files are rotated into, or its address in storage elsewhere. Raises
+    UsageError for anything else."""
+    near, far = split_local(str(directory))
+    if far:
+        return far[0]
+    folder = Path(str(near))
     if not folder.is_dir():
         raise UsageError(f"{folder}: not a directory that captures are rotated into")
-    return folder
+    return str(folder.absolute())
 
 
 def rows_of(cells: DataFrame, schema: pa.Schema) -> DataFrame:
@@ -137,6 +143,8 @@ class Work:
     """Columns by the table's name."""
     settings: Settings = field(default_factory=Settings)
     """`dated`: rows are to be written, with the columns that every table has there."""
+    storage: Storage | None = None
+    """Where the files lie, None for this machine."""
 
     def do(
         self, capture: str, files: Sequence[tuple[str, str]], state: bytes | None
@@ -144,16 +152,19 @@ class Work:
         """Rows of the next files, (name, path) in order, as tables with their names; at the end the state, as bytes.
         A path behind LATE is of a file that comes before others that have been read, or is one of them."""
         from kdissect.spark.source.file_stream import LATE
-        from kdissect.spark.source.packet_rows import member
 
         work = self._begin(capture, state)
-        late = (member(name, _current_path(path.removeprefix(LATE))) for name, path in files if path.startswith(LATE))
+        late = (self._member(name, path.removeprefix(LATE)) for name, path in files if path.startswith(LATE))
         apart, _ = work.note_late(late)
         if apart:
             yield from self._read_apart(work, capture, apart)
-        fresh = [member(name, _current_path(path)) for name, path in files if not path.startswith(LATE)]
+        fresh = [self._member(name, path) for name, path in files if not path.startswith(LATE)]
         yield from _as_tables(work, work.rows_of(fresh) if fresh else work.problems())
         yield work.state()
+
+    def _member(self, name: str, path: str) -> Member:
+        """A file of the capture set."""
+        return member(name, path if is_elsewhere(path) else _current_path(path), self.storage)
 
     def _read_apart(
         self, work: resumption.Continued, capture: str, files: Sequence[Member]

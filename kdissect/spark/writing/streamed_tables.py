@@ -38,7 +38,8 @@ from kdissect.spark.source.placed_rows import (
     UNREAD,
     UNREAD_CELL,
 )
-from kdissect.spark.source.streaming import CELLS, FORGET, MOST, cells_of, rows_of
+from kdissect.spark.source.remote_captures import find_storage
+from kdissect.spark.source.streaming import CELLS, FORGET, MOST, cells_of, followed_folder, rows_of
 from kdissect.spark.writing.destination import target
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
 from kdissect.spark.writing.placed_tables import commented, written_schema
@@ -272,6 +273,8 @@ def lag(query: StreamingQuery, directory: str | Path) -> list[dict[str, Any]]:
     the newest file is than that of the last file read (None before the first). The file that is being written counts,
     so a query that keeps up is one file behind.
     """
+    from pyspark.sql import SparkSession
+
     from kdissect.spark.source.file_stream import Watched, after
 
     progress = query.lastProgress
@@ -279,14 +282,16 @@ def lag(query: StreamingQuery, directory: str | Path) -> list[dict[str, Any]]:
     if progress is not None:
         told = progress["sources"][0]["endOffset"]
         read = json.loads(told) if isinstance(told, str) else told or {}
+    place = followed_folder(directory)
+    watched = Watched(place, storage=find_storage(SparkSession.active(), place))
     sets: dict[str, list[Any]] = {}
-    for row in Watched(str(directory)).present():
+    for row in watched.present():
         sets.setdefault(row[0], []).append(row)
     found = []
     for capture, rows in sorted(sets.items()):
         left = [row for row in rows if after(row, read)]
         newest, known = rows[-1][3], read.get(capture)
         seconds = None if known is None else max(0, newest - known["first"]) / 1e9
-        size = sum(Path(row[2]).stat().st_size for row in left if Path(row[2]).exists())
+        size = sum(watched.sizes[row[2]] for row in left)
         found.append({"capture": capture, "files": len(left), "bytes": size, "seconds": seconds})
     return found
