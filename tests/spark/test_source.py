@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.capture import open_captures
+from kdissect.capture import Member, open_captures
 from kdissect.problems import UsageError
 from kdissect.spark.source import packet_rows
 from kdissect.spark.source.registration import PUSHDOWN
@@ -28,7 +28,7 @@ spark_only = [
 
 def table(name: str, path: Path, **times: int) -> pa.Table:
     schema = packet_rows.schema_of(name)
-    batches = list(packet_rows.read(name, path.name, packet_rows.member(path.name, str(path)), schema.names, **times))
+    batches = list(packet_rows.read(name, path.name, Member(path.name, path), schema.names, **times))
     return pa.Table.from_batches(batches)
 
 

@@ -1,8 +1,8 @@
 """Names that a stream's messages tell when rows without them have been written: the table `late_names`.
 
 A broker is `ip:port`, a cluster and a topic are null, until a message of the capture set tells more. Rows that were
-written before stay as they are. What they lack is a row here, once it is told: small, and joined when tables are read
-(`kdissect.spark.views`).
+written before stay as they are. A name that they lack is a row here as soon as a message gives it. So the table is
+small, and `kdissect.spark.views` joins it to others when these are read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TOPIC_ID = "^[A-Za-z0-9_-]{22}$"
 
 @dataclass(slots=True)
 class Unnamed:
-    """What rows of a capture set were written without its name."""
+    """Brokers, clusters and topics that rows of a capture set were written without the names of."""
 
     capture: str
     brokers: set[str] = field(default_factory=set)
@@ -51,7 +51,7 @@ class Unnamed:
 
     @classmethod
     def of(cls, capture: str, carried: Mapping[str, Sequence[str]]) -> Unnamed:
-        """What `carried` left."""
+        """Those that an earlier run left (`carried`)."""
         clusters = [text.split(SEPARATOR) for text in carried.get(CLUSTER, ())]
         brokers, topic_ids = (set(carried.get(kind, ())) for kind in (BROKER, TOPIC))
         return cls(capture, brokers, {(written, address) for written, address in clusters}, topic_ids)
@@ -94,7 +94,7 @@ class Unnamed:
         return {address: name for address, name in told.items() if address != name}
 
     def _known_clusters(self, brokers: Brokers) -> dict[str, str]:
-        """By broker, as rows have it, the cluster that all addresses are of which had this name."""
+        """By broker, as rows have it, the one cluster of all addresses that had this name."""
         of = brokers.cluster_of()
         found: dict[str, set[str]] = {}
         for written, address in self.without_cluster:

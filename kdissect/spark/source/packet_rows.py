@@ -6,7 +6,6 @@ Declared as the tables of the contract are, and made of the same reader and scan
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -98,11 +97,6 @@ def read(
                 yield pa.RecordBatch.from_arrays([made[field.name].cast(field.type) for field in schema], schema=schema)
     finally:
         files.close()
-
-
-def member(name: str, path: str) -> Member:
-    """A file by its path."""
-    return Member(name, Path(path))
 
 
 def _packets(block: Block, scanner: Scanner, columns: Sequence[str]) -> dict[str, pa.Array]:

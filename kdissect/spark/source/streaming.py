@@ -57,8 +57,8 @@ def stream(
     most: int = MOST,
     forget: float | None = FORGET,
 ) -> DataFrame:
-    """A streaming DataFrame of a table's rows, from files that are rotated into `directory` and folders in it. They are on
-    this machine, or in storage elsewhere (`s3a://bucket/captures`).
+    """A streaming DataFrame of a table's rows, from files that are rotated into `directory` and folders in it, on this
+    machine or in storage elsewhere (`s3a://bucket/captures`).
 
     `table`: one of `kdissect.engine.resumption.STREAMED`, such as exchanges, fetches, fetch_sessions or findings; a
     query for each table (`follow` writes several by one). `columns`: names (None: all). A file is read once a later
