@@ -22,6 +22,7 @@ from kdissect.spark.file_system import HadoopFiles, Listed, hadoop_setting
 from kdissect.spark.job import prepare
 from kdissect.spark.remote_storage import Storage
 from kdissect.spark.source import remote_captures
+from kdissect.spark.source.file_stream import Watched
 from kdissect.spark.source.remote_captures import open_remote, split_local, storage_of
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.stages.plan import Source
@@ -150,8 +151,37 @@ def test_a_stream_reads_a_file_again_that_could_not_be_read(
     assert "cannot be read" in problems[0]["detail"][0].as_py()
 
 
+def test_a_look_into_a_bucket_fails_as_a_whole(
+    rotate: Any, captures: Path, tmp_path: Path, far: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is passed over would come behind later ones."""
+    pieces = sorted(rotate(captures / "base.pcap", 3).iterdir())
+    for piece in pieces:
+        shutil.copy(piece, tmp_path)
+    (tmp_path / "notes.txt").write_text("no capture")
+    watched = Watched(FAR, storage=far)
+    assert [row[:3] for row in watched.complete()] == [
+        ("cut.pcap", piece.name, f"{FAR}{piece.name}") for piece in pieces[:2]
+    ]
+    assert watched.sizes[f"{FAR}cut.pcap2"] == pieces[2].stat().st_size
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "open", lambda *_: Stopping())
+        with pytest.raises(CaptureUnreadable, match="denied to whoever says"):
+            Watched(FAR, storage=far).complete()
+    (tmp_path / "notes.txt").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "list_files", lambda *_, **__: [Listed(f"{FAR}gone.pcap", 7, 7)])
+        assert Watched(FAR, storage=far).present() == []
+
+
 class Stopping:
     """A file system whose files give nothing."""
+
+    def __enter__(self) -> Stopping:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def open_input_file(self, path: str) -> Any:
         return self

@@ -188,19 +188,20 @@ def open_remote(places: Sequence[tuple[str, Lister]], payload: bool) -> list[Sou
 
 
 def head_of(path: str, files: Lister) -> bytes:
-    """A file's first bytes, as many as are looked at. Raises CaptureUnreadable."""
+    """A file's first bytes, as many as are looked at. Raises CaptureUnreadable, CaptureNotFound."""
     with _explained(path, files):
         return files.head(path, WHOLE_BLOCKS.get(posixpath.splitext(path)[1], HEAD))
 
 
 @contextmanager
 def _explained(path: str, files: Lister) -> Iterator[None]:
-    """Raises CaptureUnreadable for what a file system raises."""
+    """Raises CaptureUnreadable for what a file system raises, CaptureNotFound for a file that is gone."""
     try:
         yield
     except OSError as error:
         told = files.explain(error) if isinstance(files, Storage) else str(error)
-        raise CaptureUnreadable(f"{path}: cannot be read ({told}).") from None
+        kind = CaptureNotFound if isinstance(error, FileNotFoundError) else CaptureUnreadable
+        raise kind(f"{path}: cannot be read ({told}).") from None
 
 
 def _list_matches(files: Lister, path: str) -> list[Listed]:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from kdissect.capture.captureset import Member
 from kdissect.capture.sources import begins
-from kdissect.problems import CaptureError, CaptureUnreadable, UsageError
+from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, UsageError
 from kdissect.spark.remote_storage import RemoteMember, Storage
 from kdissect.spark.source.remote_captures import READERS, head_of, is_elsewhere
 
@@ -39,7 +39,8 @@ class Folder(Protocol):
         """The files in it and in its folders. Raises UsageError where there is none, CaptureError."""
 
     def first_packets(self, paths: Sequence[str]) -> Iterator[float]:
-        """Of each file the first packet's time in ns since the epoch, infinite for none."""
+        """Of each file the first packet's time in ns since the epoch, infinite for none. Raises CaptureUnreadable where
+        storage does not give a file now: without it the others would be read in another order."""
 
 
 class LocalFolder:
@@ -94,9 +95,10 @@ class RemoteFolder:
 
     def _first_packet(self, path: str) -> float:
         try:
-            return first_packet(Member(path.rpartition("/")[2], file=io.BytesIO(head_of(path, self._storage))))
-        except CaptureUnreadable:
+            head = head_of(path, self._storage)
+        except CaptureNotFound:  # gone meanwhile
             return math.inf
+        return first_packet(Member(path.rpartition("/")[2], file=io.BytesIO(head)))
 
 
 def first_packet(member: Member) -> float:
