@@ -56,6 +56,7 @@ def test_the_file_that_is_being_written_is_left_alone(pieces: list[Path], tmp_pa
     shutil.copy(pieces[0], tmp_path)
     assert files.complete() == []
     (tmp_path / "notes.txt").write_text("no capture")
+    os.mkfifo(tmp_path / "pipe.pcap")
     shutil.copy(pieces[1], tmp_path)
     assert names(files.complete()) == ["cut.pcap"]
     shutil.copy(pieces[2], tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -60,7 +61,7 @@ class LocalFolder:
                 path = Path(above, name)
                 with suppress(OSError):  # gone meanwhile
                     found = path.stat()
-                    if not name.startswith("."):
+                    if stat.S_ISREG(found.st_mode) and not name.startswith("."):
                         place = "" if inside == "." else inside, name, str(path.absolute())
                         yield File(*place, found.st_size, found.st_ctime_ns, found.st_mtime)
 
