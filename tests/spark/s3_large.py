@@ -2,8 +2,8 @@
 
 python s3_large.py ENDPOINT S3_PATH LOCAL_PATH
 
-Prints a line of JSON for each: the rows of `exchanges`, the bytes shuffled, and the peaks of resident memory of Spark's
-Python workers in MB.
+Prints a line of JSON for each: the rows of `exchanges`, the bytes shuffled (those of the index, and all), and the peaks
+of resident memory of Spark's Python workers in MB.
 """
 
 from __future__ import annotations
@@ -34,8 +34,14 @@ def measure(endpoint: str, path: str) -> None:
     context = session.sparkContext
     url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/stages"
     with urllib.request.urlopen(url) as answer:
-        shuffled = sum(stage["shuffleWriteBytes"] for stage in json.load(answer))
-    print(json.dumps({"rows": rows, "shuffled": shuffled, "peaks": [round(one) for one in workers()]}), flush=True)
+        stages = sorted(json.load(answer), key=lambda stage: stage["stageId"])
+    written = [stage["shuffleWriteBytes"] for stage in stages if stage["shuffleWriteBytes"]]
+    print(
+        json.dumps(
+            {"rows": rows, "index": written[0], "shuffled": sum(written), "peaks": [round(one) for one in workers()]}
+        ),
+        flush=True,
+    )
     session.stop()
 
 
