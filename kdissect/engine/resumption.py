@@ -35,7 +35,7 @@ from kdissect.analysis.holds.carried_state import CarriedStages
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
-from kdissect.capture.sources import begins, plain_name
+from kdissect.capture.sources import COMPRESSED, begins
 from kdissect.capture.window import Window
 from kdissect.engine.analysed_run import ROWS_A_TIME, AnalysedRun, Pieces
 from kdissect.engine.books import Books
@@ -177,32 +177,34 @@ class Continued:
     def note_late(self, files: Iterable[Member]) -> tuple[list[Member], list[tuple[str, str]]]:
         """Note as problems what is to be said of these files, which do not come behind all that were read. To be called
         before other rows are asked for. Returns those that were never read (for `apart`), and names with what is said
-        of each. A file that begins at the same instant as one that was read is that one, renamed or compressed. It may
-        have grown since."""
-        read = {plain_name(name): number for number, name in enumerate(self._names)}
-        begun = set(self._begins) - {-1}
+        of each. A file that begins at the same instant as one that was read is that one, whatever its name is now. It
+        may have grown since."""
+        read = {first: number for number, first in enumerate(self._begins) if first >= 0}
         said: list[tuple[str, str]] = []
         apart: list[Member] = []
         capture = CaptureSet(self._capture, [])
         for member in files:
-            number = read.get(plain_name(member.name))
-            if number is None:
-                number = len(self._names)
-                self._note_file(member)
-                if self._begins[number] in begun:
-                    continue
-                begun.add(self._begins[number])
+            first = _first_packet(member)
+            number = read.get(first)
+            if number is None and first >= 0:
+                read[first] = number = len(self._names)
+                self._note_file(member, first)
                 why = LATE
                 apart.append(member)
-            elif member.name == self._names[number] and (size := _size(member)) > self._sizes[number]:
-                why = GREW.format(more=size - self._sizes[number])
-                self._sizes[number] = size
+            elif number is not None and (more := self._grown(member, number)) > 0:
+                why = GREW.format(more=more)
+                self._sizes[number] += more
             else:
                 continue
             capture.add_problem(number, 0, 0, member.name, why)
             said.append((member.name, why))
         self._note_problems(capture)
         return apart, said
+
+    def _grown(self, member: Member, number: int) -> int:
+        """By how many bytes a file that was read is larger than it was then, as far as both can be compared."""
+        endings = (Path(name).suffix in COMPRESSED for name in (member.name, self._names[number]))
+        return 0 if any(endings) else _size(member) - self._sizes[number]
 
     def apart(self) -> Continued:
         """The same work on files that lie before others whose rows are made: as a capture of their own, with the names
@@ -252,7 +254,7 @@ class Continued:
     def _parts_of(self, files: Iterable[Member]) -> Iterator[Mapping[str, pa.Table]]:
         """The rows of files, resolved, as they are settled."""
         for member in files:
-            self._note_file(member)
+            self._note_file(member, _first_packet(member))
             for _ in self._blocks(member, len(self._names) - 1):
                 if self._pieces.count >= ROWS_A_TIME:
                     yield self._settled()
@@ -339,13 +341,10 @@ class Continued:
         capture.close()
         self._sizes[number] = _size(member)
 
-    def _note_file(self, member: Member) -> None:
-        """A file that is being read, by its number from now on."""
-        first = math.inf
-        with suppress(OSError, CaptureError):
-            first = begins(member)
+    def _note_file(self, member: Member, first: int) -> None:
+        """A file that is being read, by its number from now on. `first`: its first packet's time, -1 for none."""
         self._names.append(member.name)
-        self._begins.append(-1 if math.isinf(first) else int(first))
+        self._begins.append(first)
         self._sizes.append(_size(member))
 
     def _note_problems(self, capture: CaptureSet) -> None:
@@ -396,6 +395,14 @@ class Continued:
             _without_share_sessions(self._stage.carried()),
             self.carried_beside,
         )
+
+
+def _first_packet(member: Member) -> int:
+    """The time of a file's first packet (ns), -1 where it has none or has gone."""
+    with suppress(OSError, CaptureError):
+        first = begins(member)
+        return -1 if math.isinf(first) else int(first)
+    return -1
 
 
 def _size(member: Member) -> int:

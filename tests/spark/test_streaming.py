@@ -268,6 +268,24 @@ def _rows(made: Iterable[object], name: str) -> list[dict[str, Any]]:
     return [row for one in made if isinstance(one, tuple) and one[0] == name for row in one[1].to_pylist()]
 
 
+def test_files_that_rotation_renames_are_known(pieces: list[Path], tmp_path: Path) -> None:
+    """Each has the name of another one, of another size, and then one grows."""
+    work = Work({"problems": columns("problems")}, Settings(dated=True))
+    files = [(piece.name, str(piece)) for piece in pieces[:3]]
+    *_, state = work.do("cut.pcap", files, None)
+    for i in range(3):
+        shutil.copy(pieces[i], tmp_path / f"cut.pcap{i + 1}")
+    late = [(f"cut.pcap{i}", f"{LATE}{tmp_path / f'cut.pcap{i}'}") for i in (1, 2, 3)]
+    for grown in ([], [], ["cut.pcap2"], []):
+        if grown:
+            with (tmp_path / grown[0]).open("ab") as file:
+                file.write(pieces[4].read_bytes()[24:])
+        assert isinstance(state, bytes)
+        *made, state = work.do("cut.pcap", late, state)
+        assert [row["where"] for row in _rows(made, "problems") if "grew by" in str(row["detail"])] == grown
+        assert not any(row["detail"] == resumption.LATE for row in _rows(made, "problems"))
+
+
 def test_files_are_read_where_the_clock_stepped_back(pieces: list[Path], tmp_path: Path) -> None:
     """Each file behind the step begins before those that were read."""
     wanted = {name: columns(name) for name in ("exchanges", "problems")}
