@@ -17,6 +17,7 @@ Rules.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
@@ -256,6 +257,14 @@ def begins(member: Member) -> float:
     finally:
         probe.close()
     return first
+
+
+def first_packet(member: Member) -> float:
+    """As `begins`, infinite also for a file that cannot be read."""
+    try:
+        return begins(member)
+    except (OSError, CaptureError):
+        return math.inf
 
 
 def _name(groups: list[tuple[str, list[Member]]]) -> list[CaptureSet]:

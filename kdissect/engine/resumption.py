@@ -35,7 +35,7 @@ from kdissect.analysis.holds.carried_state import CarriedStages
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
-from kdissect.capture.sources import COMPRESSED, begins
+from kdissect.capture.sources import COMPRESSED, first_packet
 from kdissect.capture.window import Window
 from kdissect.engine.analysed_run import ROWS_A_TIME, AnalysedRun, Pieces
 from kdissect.engine.books import Books
@@ -177,8 +177,8 @@ class Continued:
     def note_late(self, files: Iterable[Member]) -> tuple[list[Member], list[tuple[str, str]]]:
         """Note as problems what is to be said of these files, which do not come behind all that were read. To be called
         before other rows are asked for. Returns those that were never read (for `apart`), and names with what is said
-        of each. A file that begins at the same instant as one that was read is that one, whatever its name is now. It
-        may have grown since."""
+        of each. A file that begins at the same instant as one that was read is that one, under another
+        name or its own. It may have grown since."""
         read = {first: number for number, first in enumerate(self._begins) if first >= 0}
         said: list[tuple[str, str]] = []
         apart: list[Member] = []
@@ -399,10 +399,8 @@ class Continued:
 
 def _first_packet(member: Member) -> int:
     """The time of a file's first packet (ns), -1 where it has none or has gone."""
-    with suppress(OSError, CaptureError):
-        first = begins(member)
-        return -1 if math.isinf(first) else int(first)
-    return -1
+    first = first_packet(member)
+    return -1 if math.isinf(first) else int(first)
 
 
 def _size(member: Member) -> int:

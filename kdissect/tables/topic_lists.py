@@ -19,7 +19,9 @@ from kdissect.tables.nest import Int64s, Level, numbers
 
 MARK = SEPARATOR
 """Before an id: no topic's name has it (`[a-zA-Z0-9._-]+`)."""
-MARKED_ID = f"^{MARK}[A-Za-z0-9_-]{{22}}$"
+ID = "[A-Za-z0-9_-]{22}"
+"""The text of an id; a topic's name may look like it."""
+MARKED_ID = f"^{MARK}{ID}$"
 """What only an id looks like, whatever names hostile messages have."""
 
 

@@ -90,7 +90,7 @@ def test_what_rows_lack_is_carried() -> None:
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_views_name_rows_that_were_written_before(spark: Any, captures: Path, tmp_path: Path) -> None:
-    """Five batches, each of a file of three sets."""
+    """Five batches, each of a file of four sets."""
     watched, out = tmp_path / "in", tmp_path / "out"
     watched.mkdir()
     spark.conf.set("spark.sql.shuffle.partitions", "2")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.identity import SEPARATOR
+from kdissect.tables.topic_lists import ID
 
 LATE_NAMES = "late_names"
 BROKER, CLUSTER, TOPIC = "broker", "cluster", "topic"
@@ -34,8 +35,6 @@ NAMES = pa.schema(
     metadata={"table": LATE_NAMES, "row": "a name that was told when rows without it had been written"},
 )
 """The table's columns."""
-TOPIC_ID = "^[A-Za-z0-9_-]{22}$"
-"""What an id in a list of topics looks like; a topic's name may, too."""
 
 
 @dataclass(slots=True)
@@ -51,7 +50,7 @@ class Unnamed:
 
     @classmethod
     def of(cls, capture: str, carried: Mapping[str, Sequence[str]]) -> Unnamed:
-        """Those that an earlier run left (`carried`)."""
+        """The object again, out of `carried`."""
         clusters = [text.split(SEPARATOR) for text in carried.get(CLUSTER, ())]
         brokers, topic_ids = (set(carried.get(kind, ())) for kind in (BROKER, TOPIC))
         return cls(capture, brokers, {(written, address) for written, address in clusters}, topic_ids)
@@ -73,7 +72,7 @@ class Unnamed:
             self.topic_ids.update(_distinct(rows.filter(rows[TOPIC].is_null()), "topic_id"))
         if "topics" in rows.column_names:
             listed = rows["topics"].combine_chunks().flatten().unique()
-            self.topic_ids.update(listed.filter(pc.match_substring_regex(listed, TOPIC_ID)).to_pylist())
+            self.topic_ids.update(listed.filter(pc.match_substring_regex(listed, f"^{ID}$")).to_pylist())
 
     def take_names(self, builder: TableBuilder) -> pa.Table:
         """NAMES of what has a name by now, and is no longer unnamed."""

@@ -19,22 +19,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kdissect.capture.captureset import Member
 from kdissect.engine import resumption
 from kdissect.engine.settings import Settings
 from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
+from kdissect.spark.remote_storage import RemoteMember, Storage
 from kdissect.spark.schemas import arrow_schema, spark_schema
 from kdissect.spark.source.registration import register
-from kdissect.spark.source.remote_captures import find_storage, is_elsewhere, split_local
-from kdissect.spark.source.watched_folders import member
+from kdissect.spark.source.remote_captures import find_storage, split_local
 
 if TYPE_CHECKING:
     import pandas
     from pyspark.sql import DataFrame, SparkSession
-
-    from kdissect.capture.captureset import Member
-    from kdissect.spark.remote_storage import Storage
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -164,7 +162,9 @@ class Work:
 
     def _member(self, name: str, path: str) -> Member:
         """A file of the capture set."""
-        return member(name, path if is_elsewhere(path) else _current_path(path), self.storage)
+        if self.storage is None:
+            return Member(name, Path(_current_path(path)))
+        return RemoteMember(name, self.storage, path, plain=False, must_read=True)
 
     def _read_apart(
         self, work: resumption.Continued, capture: str, files: Sequence[Member]

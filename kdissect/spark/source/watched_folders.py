@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from kdissect.capture.captureset import Member
-from kdissect.capture.sources import begins
-from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, UsageError
-from kdissect.spark.remote_storage import RemoteMember, Storage
-from kdissect.spark.source.remote_captures import READERS, head_of, is_elsewhere
+from kdissect.capture.sources import first_packet
+from kdissect.problems import CaptureNotFound, CaptureUnreadable, UsageError
+from kdissect.spark.remote_storage import Storage
+from kdissect.spark.source.remote_captures import READERS, head_of
 
 
 class File(NamedTuple):
@@ -102,21 +102,6 @@ class RemoteFolder:
         return first_packet(Member(path.rpartition("/")[2], file=io.BytesIO(head)))
 
 
-def first_packet(member: Member) -> float:
-    """The time of a file's first packet in ns since the epoch, infinite where it has none, or cannot be read."""
-    try:
-        return begins(member)
-    except (OSError, CaptureError):
-        return math.inf
-
-
 def folder_of(directory: str, storage: Storage | None) -> Folder:
     """A directory; `storage`: where it lies, None for this machine."""
     return LocalFolder(directory) if storage is None else RemoteFolder(directory, storage)
-
-
-def member(name: str, path: str, storage: Storage | None) -> Member:
-    """A file by its path; `storage`: where it lies."""
-    if storage is not None and is_elsewhere(path):
-        return RemoteMember(name, storage, path, plain=False, must_read=True)
-    return Member(name, Path(path))

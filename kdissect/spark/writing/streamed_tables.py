@@ -168,7 +168,7 @@ def _write_files(cells: DataFrame, batch: str, schemas: Mapping[str, pa.Schema],
     if aside.exists():
         shutil.rmtree(aside)
     aside.mkdir(parents=True)
-    write = partial(_write_cells, folder=str(aside), schemas=dict(schemas))
+    write = partial(_write_cells, folder=str(aside), schemas=schemas)
     made = cells.select("capture", "table", "data").mapInArrow(write, spark_schema(MADE)).collect()
     told: dict[str, dict[str, int]] = {}
     files: dict[str, list[str]] = {name: [] for name in schemas}
