@@ -137,6 +137,8 @@ class PartitionRow:
 
 
 fetch_at, partition_at = view(FetchRow), view(PartitionRow)
+OF_SESSIONS = ("kind", "outcome", "implied"), ("reason", "session_offset")
+"""The fields of fetches and of partitions that the session tracker fills in: before that they may have any value."""
 FETCH_WIDTH, PARTITION_WIDTH = width(FetchRow), width(PartitionRow)
 
 

@@ -6,7 +6,7 @@ written as that value alone. Names are written as far as the rows use them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from kdissect.spark.cells.segment_cells import TYPES, find_narrowest
 from kdissect.spark.cells.table_cells import OPTIONS
 from kdissect.tables.fetch_rows import (
     FETCH_WIDTH,
+    OF_SESSIONS,
     PARTITION_WIDTH,
     FetchRows,
     NamedFetches,
@@ -44,7 +45,8 @@ Names = dict[str, Sequence[str | None]]
 
 
 def pack_rows(rows: CodedRows) -> bytes:
-    """Rows as bytes for `unpack_rows`. Of fetches the row in their block is left out."""
+    """Rows as bytes for `unpack_rows`. Of fetches the row in their block is left out, and what the analysis fills in
+    (OF_SESSIONS)."""
     columns, partitions, names = _codes_columns(rows) if isinstance(rows, Codes) else _fetch_columns(rows)
     made = {name: _as_one(pa.array(_narrowed(column))) for name, column in columns.items()}
     made |= {OF_PARTITIONS + name: _as_one(pa.array(_narrowed(column))) for name, column in partitions.items()}
@@ -136,8 +138,8 @@ def _codes(columns: Columns, rows: int, names: Names) -> Codes:
 
 
 def _fetch_columns(rows: NamedFetches) -> tuple[Columns, Columns, Names]:
-    fetches, partitions = _columns(fetches_of(rows.rows.fetches)), _columns(partitions_of(rows.rows.partitions))
-    del fetches["exchange"]
+    fetches = _columns(fetches_of(rows.rows.fetches), {"exchange", *OF_SESSIONS[0]})
+    partitions = _columns(partitions_of(rows.rows.partitions), OF_SESSIONS[1])
     fetches["broker"], brokers = _used_texts(fetches["broker"], len(rows.brokers))
     fetches["client"], clients = _used_texts(fetches["client"], len(rows.clients))
     partitions["topic"], topics = _used_texts(partitions["topic"], len(rows.topics))
@@ -150,8 +152,8 @@ def _fetch_columns(rows: NamedFetches) -> tuple[Columns, Columns, Names]:
     return fetches, partitions, names
 
 
-def _columns(records: Any) -> Columns:
-    return {name: np.ascontiguousarray(records[name]) for name in records.dtype.names}
+def _columns(records: Any, without: Collection[str]) -> Columns:
+    return {name: np.ascontiguousarray(records[name]) for name in records.dtype.names if name not in without}
 
 
 def _as_one(column: pa.Array) -> pa.Array:
