@@ -105,7 +105,8 @@ class Job:
             raise UsageError(f"partitions must be 1 or more, not {partitions}")
         count = partitions or _partitions(spark, sum(sum(source.sizes) for source in self.sources))
         each = BUCKET_BYTES if partitions is None else 0
-        plan = Plan(self.sources, self.columns, self.settings, labels(count), each, refused=self.refused)
+        share = max(self._bytes // count, 1)
+        plan = Plan(self.sources, self.columns, self.settings, labels(count), each, share, refused=self.refused)
         if partitions is None and self.fits_one_task(spark):
             return WholeDataset(spark, plan, self.strict, _cores(spark) if self._bytes > FEW_BYTES else 0)
         return Dataset(spark, plan, self.strict)

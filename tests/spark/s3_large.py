@@ -14,6 +14,7 @@ import urllib.request
 import warnings
 
 import kdissect.spark
+from kdissect.spark.stages.plan import MOST_READERS
 from tests.bench.spark import workers
 
 SETTINGS = {"endpoint.region": "us-east-1", "path.style.access": "true", "access.key": "anyone", "secret.key": "any"}
@@ -29,7 +30,7 @@ def measure(endpoint: str, path: str) -> None:
     for name, value in {"endpoint": endpoint, **SETTINGS}.items():
         built = built.config(f"spark.hadoop.fs.s3a.{name}", value)
     session = built.getOrCreate()
-    made = kdissect.spark.dissect(session, path, {"exchanges": None}, partitions=8)
+    made = kdissect.spark.dissect(session, path, {"exchanges": None}, partitions=MOST_READERS)
     rows = made["exchanges"].count()
     context = session.sparkContext
     url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/stages"

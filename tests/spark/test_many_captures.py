@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,8 +20,9 @@ from kdissect.spark.cells import table_cells
 from kdissect.spark.cells.table_cells import Cell, cell, join_cells, read_cell
 from kdissect.spark.job import BUCKET_BYTES, prepare
 from kdissect.spark.partition_numbers import labels
+from kdissect.spark.remote_storage import Storage
 from kdissect.spark.stages.indexing import index
-from kdissect.spark.stages.plan import Plan
+from kdissect.spark.stages.plan import MOST_READERS, Plan
 from kdissect.spark.writing.task_files import TableFiles
 from kdissect.tables.brokers import Brokers
 
@@ -56,6 +59,19 @@ def test_buckets_follow_bytes(captures: Path, tmp_path: Path) -> None:
         found = Plan(job.sources, job.columns, job.settings, labels(16), each).buckets_of(0).tolist()
         assert len(found) == len(set(found)) == expected
         assert set(found) <= set(labels(16))
+
+
+@pytest.mark.parametrize(("count", "tasks"), [(1, MOST_READERS), (10, MOST_READERS), (30, 2), (60, 1), (200, 1)])
+def test_few_tasks_read_a_capture_elsewhere(captures: Path, count: int, tasks: int) -> None:
+    """Each of them reads all of its files through a network; captures are dealt in turn."""
+    job = prepare(captures / "base_tiny.pcap", ["exchanges"])
+    far = replace(job.sources[0], remote=True, storage=Storage("s3a://day/"), stored=[1 << 30])
+    cluster: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=40, master="yarn"))
+    plan = replace(job, sources=[far] * count).on(cluster).plan
+    assert len(plan.labels) == 80
+    dealt = Counter(bucket for number in range(count) for bucket in plan.buckets_of(number).tolist())
+    assert sum(dealt.values()) == count * tasks
+    assert max(dealt.values()) == -(-count * tasks // 80)
 
 
 def test_partitions_that_are_asked_for_have_all_captures(captures: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +59,9 @@ class RowKind(IntEnum):
     FLOWS = 16
 
 
+MOST_READERS = 4
+"""Tasks that a capture elsewhere is decoded by, at most. Each reads all of it, for connections are mixed in a capture:
+a gigabyte of small frames takes about as long to come as a fourth of them takes to decode."""
 TASK_BYTES = 64 << 20
 """Small files are read together by one task up to so many bytes: a Python task costs 50 ms before it begins."""
 
@@ -89,6 +91,11 @@ class Source:
     def spark_only(self) -> bool:
         """Whether only Spark can read its files, each as a whole."""
         return self.remote and self.storage is None
+
+    @property
+    def reread_elsewhere(self) -> bool:
+        """Whether tasks read ranges of its files through a network."""
+        return self.ranged and self.storage is not None
 
     @property
     def interfaces(self) -> Sequence[str]:
@@ -123,6 +130,9 @@ class Plan:
     """One value of `bucket` for each partition: Spark sends the i-th to a partition of its own."""
     bucket_bytes: int = 0
     """Bytes of a capture for each bucket that its connections go to; 0: to all buckets."""
+    reread_bytes: int = 0
+    """The same of a capture elsewhere whose payloads are read again: each bucket reads all of its files. MOST_READERS
+    at most."""
     giant: int = 512 << 20
     """Bytes of frames after which a connection's bulk is decoded by tasks of its own: some seconds of work."""
     unit: int = 32 << 20
@@ -148,11 +158,12 @@ class Plan:
         """The buckets of a capture's connections, out of `labels`. The tasks of each start the capture once, which
         costs as much as some MB."""
         labels, source = np.array(self.labels, np.int64), self.sources[number]
-        count = -(-sum(source.stored) // self.bucket_bytes) if self.bucket_bytes else 0
-        if not 0 < count < len(labels):
-            return labels
-        first = int.from_bytes(blake2b(source.name.encode(), digest_size=8).digest(), "big")
-        return np.roll(labels, -(first % len(labels)))[:count]
+        count, size = len(labels), sum(source.stored)
+        if self.bucket_bytes:
+            count = min(count, max(-(-size // self.bucket_bytes), 1))
+        if self.reread_bytes and source.reread_elsewhere:
+            count = min(count, max(size // self.reread_bytes, 1), MOST_READERS)
+        return np.roll(labels, -(number * count % len(labels)))[:count]
 
     @property
     def placed(self) -> bool:
