@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from kdissect.analysis.sights.both_ends import Clock
+from kdissect.analysis.sights.clocks import Clock
 from kdissect.arrays.typed_values import loaded
 from kdissect.engine import common as engine_common
 from kdissect.engine.sights.one_file import APART_NS, MOST

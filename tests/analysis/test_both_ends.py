@@ -18,6 +18,7 @@ import zstandard
 
 import kdissect
 from kdissect.analysis.sights import both_ends
+from kdissect.analysis.sights.clocks import Place
 from kdissect.tables.declaration import TABLES
 from tests.analysis.read import CAPTURES
 from tests.engine.test_vantage_points import written
@@ -311,7 +312,7 @@ def test_a_chain_of_shared_requests_is_one_connection() -> None:
     rng = np.random.default_rng(1)
     row = rng.permutation(size)  # by place in the chain; the last one is by itself
     pairs = rng.permutation(np.stack([row[:-2], row[1:-1]], axis=1))
-    places = [both_ends.Place("a"), both_ends.Place("b")]
+    places = [Place("a"), Place("b")]
     ids, place = np.arange(size).astype(np.uint64), np.arange(size) % 2
     alike = np.zeros((size, 6), np.int64), np.full((size, 2), -1)
     connections = both_ends.Ends(places, ids, place, *alike)

@@ -12,6 +12,7 @@ import pytest
 
 import kdissect
 import kdissect.spark
+from kdissect.analysis.sights import clocks
 from kdissect.engine.capture_tables import MADE
 from kdissect.spark.common_connections import BySpark
 from kdissect.spark.source import remote_captures
@@ -98,11 +99,16 @@ def test_giant_connections(captures: Path, tmp_path: Path, simulate: Any, equal:
     equal(simulate(paths, 2, names, giant=2000, unit=20_000), kdissect.open(paths).tables(names))
 
 
+@pytest.mark.parametrize("measured", [50, 1 << 16])
 @pytest.mark.parametrize("partitions", [1, 4])
 def test_connections_matched_in_parts(
-    captures: Path, tmp_path: Path, simulate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch, partitions: int
-) -> None:
-    """Their exchanges are in several tasks, and some captures have only some of them."""
+    captures: Path, tmp_path: Path, simulate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch, partitions: int,
+    measured: int,
+) -> None:  # fmt: skip
+    """Their exchanges are in several tasks, and some captures have only some of them. Clocks are measured by the same
+    ones, wherever these are."""
+    monkeypatch.setattr(clocks, "MOST_MEASURED", measured)
+    monkeypatch.setattr(clocks, "GATHERED", 10)
     paths = both_ends(captures, tmp_path)
     begun = sorted(kdissect.open(paths[1]).table("exchanges", ["request_first_at"])["request_first_at"].to_pylist())
     kdissect.open(paths[1]).cut(tmp_path / "begin.pcap", end=begun[len(begun) // 2])

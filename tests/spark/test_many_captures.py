@@ -22,7 +22,7 @@ from kdissect.spark.job import BUCKET_BYTES, prepare
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.remote_storage import Storage
 from kdissect.spark.stages.indexing import index
-from kdissect.spark.stages.plan import MOST_READERS, Plan
+from kdissect.spark.stages.plan import MATCHED_BYTES, MOST_READERS, Plan
 from kdissect.spark.writing.task_files import TableFiles
 from kdissect.tables.brokers import Brokers
 
@@ -64,14 +64,18 @@ def test_buckets_follow_bytes(captures: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("count", "tasks"), [(1, MOST_READERS), (10, MOST_READERS), (30, 2), (60, 1), (200, 1)])
 def test_few_tasks_read_a_capture_elsewhere(captures: Path, count: int, tasks: int) -> None:
     """Each of them reads all of its files through a network; captures are dealt in turn."""
+    size = MATCHED_BYTES
     job = prepare(captures / "base_tiny.pcap", ["exchanges"])
-    far = replace(job.sources[0], remote=True, storage=Storage("s3a://day/"), stored=[1 << 30])
+    far = replace(job.sources[0], remote=True, storage=Storage("s3a://day/"), stored=[size])
     cluster: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=40, master="yarn"))
     plan = replace(job, sources=[far] * count).on(cluster).plan
     assert len(plan.labels) == 80
     dealt = Counter(bucket for number in range(count) for bucket in plan.buckets_of(number).tolist())
     assert sum(dealt.values()) == count * tasks
     assert max(dealt.values()) == -(-count * tasks // 80)
+    large = replace(far, stored=[20 * size])  # what others may have is kept in memory
+    plan = replace(job, sources=[large] * count).on(cluster).plan
+    assert len(plan.buckets_of(0)) == (MOST_READERS if count == 1 else 20)
 
 
 def test_partitions_that_are_asked_for_have_all_captures(captures: Path) -> None:

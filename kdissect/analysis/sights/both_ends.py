@@ -5,13 +5,6 @@ they share such requests and have the same 4-tuple or the same initial sequence 
 bits that nothing repeats). Connections that were met in their middle behind NAT have to share at least LEAST such
 requests. Of the sights of an exchange the one nearest the client is kept, for there it lasts longest, unless only
 another has all of it.
-
-Let θ be what the second clock shows more than the first one. The second capture sees a message u later, and the first
-one sees a message of the other way d later: u = there + θ, d = back - θ. So u + d, free of clocks, is what both ways
-took together. θ is a straight line. Its slope is that of the way whose least times, stretch by stretch, lie nearest to
-a line (a way that changed is crooked). Its height is where both ways take the same in the exchanges whose sums of both
-ways are smallest. A constant difference between the ways cannot be told from an offset: half the smallest sum is the
-uncertainty.
 """
 
 from __future__ import annotations
@@ -24,32 +17,30 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.analysis.sights.clocks import (
+    LEAST,
+    Clock,
+    Crossings,
+    Place,
+    measure_clocks,
+    offsets_table,
+    ranks,
+    tell_crossings,
+    upward,
+)
 from kdissect.arrays.mixing import mixed
 from kdissect.kafka.completed import NULL_TIME
-from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import MS, PLACES, TEXT
-from kdissect.tables.identity import SEPARATOR, connection_ids, exchange_ids
-from kdissect.tables.sights import CONNECTION, GONE, OFFSETS, Copies, Flags, Ids, Int64s, Sights, keys_of
+from kdissect.tables.identity import connection_ids, exchange_ids
+from kdissect.tables.sights import CONNECTION, GONE, Copies, Flags, Ids, Int64s, Sights, keys_of
 
 WAYS = pa.schema([("first", TEXT), ("second", TEXT), ("first_exchange_id", TEXT), ("second_exchange_id", TEXT),
                   ("network_up_ms", MS), ("network_down_ms", MS)])  # fmt: skip
 """What a row of `ways` is: an exchange as both captures have it, and what each way took between the two; `first` is
 nearer the client."""
-LEAST = 8
-"""Exchanges that must be shared, for clocks to be held against each other, and for connections that nothing else tells
-to be one: fewer may be so by chance."""
-STRETCHES = 24
-"""Into which the time is cut for the least times of each way."""
-LEAST_SPAN_S = 5.0
-"""A drift is looked for in no less: 50 ppm are a quarter of a millisecond by then, about what packets jitter."""
-SMALLEST = 0.05
-"""Share of the exchanges, those with the smallest sums, by which the offset is found."""
-SOONEST = 0.05
-"""Share of the exchanges that may have taken less both ways than two interfaces at different places do."""
 SEGMENT = 1 << 20
 """Bytes of a stream that stand in one segment, at most, offloads included, and more."""
 ENDPOINTS = ("client_hi", "client_lo", "broker_hi", "broker_lo", "client_port", "broker_port")
-Reals = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +68,6 @@ class Seen:
     """A hash of the request's client id, 0 for none."""
 
 
-class Place(NamedTuple):
-    """Where connections were captured: a capture, or one interface of it."""
-
-    capture: str
-    interface: str | None = None
-
-    @property
-    def name(self) -> str:
-        """The place as people read it."""
-        return self.capture if self.interface is None else f"{self.capture}, interface {self.interface}"
-
-
 @dataclass(frozen=True, slots=True)
 class Ends:
     """Connections that rows of `Seen` are of."""
@@ -104,69 +83,6 @@ class Ends:
 
     def __len__(self) -> int:
         return len(self.id)
-
-
-class Crossings(NamedTuple):
-    """Exchanges that were measured between two sights, a row each; times in ns, each by its own capture's clock."""
-
-    near: Int64s
-    """Place of the sight that is nearer the client."""
-    far: Int64s
-    """Place of the other one."""
-    id: Ids
-    """Connection of the near sight."""
-    near_asked: Int64s
-    """The request's last byte at the near sight."""
-    far_asked: Int64s
-    back: Int64s
-    """How much later the near sight saw the response."""
-
-    @property
-    def outward(self) -> Int64s:
-        """How much later the far sight saw the request."""
-        return self.far_asked - self.near_asked
-
-    @property
-    def both_ways(self) -> Int64s:
-        """The time of both ways together, ns: how the clocks differ cancels out."""
-        took: Int64s = np.clip(self.outward + self.back, 0, None)
-        return took
-
-    def select_rows(self, rows: Int64s) -> Crossings:
-        """Some of the rows."""
-        near, far, ids, *times = self
-        return Crossings(near[rows], far[rows], ids[rows], *(column[rows] for column in times))
-
-
-class Clock(NamedTuple):
-    """How the clocks of two places stand to each other."""
-
-    first: int
-    """The place that is nearer the client for most of their exchanges."""
-    second: int
-    since: int
-    """ns: the first of the exchanges that were measured between them, by the first place's clock."""
-    height: float
-    """ns: what the second place's clock shows more than the first one's, by then."""
-    slope: float
-    """ns a second: how that changes."""
-    connections: int
-    exchanges: int
-    least: float
-    """ns: the least that both ways took together."""
-    up: float
-    """ns: median of the way to the second place."""
-    down: float
-    took: float
-    """ns: what both ways took together for all but SOONEST of the exchanges, at least."""
-
-    def upward(self, crossings: Crossings) -> Int64s:
-        """ns: what each request of these two places took to the far sight, clocks aligned."""
-        turned = crossings.near != self.first
-        at = np.where(turned, crossings.far_asked, crossings.near_asked)
-        theta = self.height + self.slope * ((at - self.since) / 1e9)
-        up = crossings.outward + np.where(turned, theta, -theta).astype(np.int64)
-        return np.clip(up, 0, crossings.both_ways)
 
 
 class Held(NamedTuple):
@@ -262,7 +178,7 @@ def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> S
         return None
     matched, near, far = found
     matched = matched._replace(others=find_others(connections, component))
-    clocks = measure_clocks(matched.measured.crossings, connections.places)
+    clocks = measure_clocks(tell_crossings(matched.measured.crossings), connections.places)
     return matched.sights(clocks, connections.places, _ways(seen, connections, near, far, clocks))
 
 
@@ -521,95 +437,6 @@ def _first_of(group: Int64s, keys: tuple[Int64s | Flags, ...]) -> Int64s:
     order = np.lexsort((*keys, group))
     first: Int64s = order[np.unique(group[order], return_index=True)[1]]
     return first
-
-
-def measure_clocks(crossings: Crossings, places: Sequence[Place]) -> list[Clock]:
-    """The clocks of each two places between which LEAST exchanges were measured."""
-    low, high = np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far)
-    rank = ranks(places)
-    found = []
-    for both in np.unique(np.stack([low, high]), axis=1).T.tolist():
-        rows = np.flatnonzero((low == both[0]) & (high == both[1]))
-        if both[0] != both[1] and len(rows) >= LEAST:
-            one, other = sorted(both, key=rank.__getitem__)
-            turned = 2 * np.count_nonzero(crossings.near[rows] != one) > len(rows)
-            found.append(_clock(*((other, one) if turned else (one, other)), crossings.select_rows(rows)))
-    return found
-
-
-def ranks(places: Sequence[Place]) -> Int64s:
-    """By place, where it stands among their names: the order in which captures were given changes no row."""
-    names = [(place.capture, place.interface or "") for place in places]
-    return np.argsort(np.array(sorted(range(len(names)), key=names.__getitem__), np.int64))
-
-
-def _clock(first: int, second: int, crossings: Crossings) -> Clock:
-    """The clocks of two places, out of all that was measured between them."""
-    turned = crossings.near != first
-    at = np.where(turned, crossings.far_asked, crossings.near_asked)
-    outward, back = (np.where(turned, *pair) for pair in (
-        (crossings.back, crossings.outward), (crossings.outward, crossings.back),
-    ))  # fmt: skip
-    height, slope = _line(at, outward, back)
-    connections, took = len(np.unique(crossings.id)), crossings.both_ways
-    least = float((outward + back).min())
-    clock = Clock(first, second, int(at.min()), height, slope, connections, len(at), least, 0, 0, 0)
-    up = clock.upward(crossings)
-    return clock._replace(
-        up=float(np.median(up)), down=float(np.median(took - up)), took=float(np.quantile(took, SOONEST))
-    )
-
-
-def upward(crossings: Crossings, clocks: Sequence[Clock]) -> Int64s:
-    """ns: what each request took to the far sight, clocks aligned; NULL_TIME where these are not known."""
-    up = np.full(len(crossings.near), NULL_TIME, np.int64)
-    low, high = np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far)
-    for one in clocks:
-        rows = np.flatnonzero((low == min(one.first, one.second)) & (high == max(one.first, one.second)))
-        up[rows] = one.upward(crossings.select_rows(rows))
-    return up
-
-
-def _line(at: Int64s, outward: Int64s, back: Int64s) -> tuple[float, float]:
-    """The second clock less the first one: at the first instant, ns, and how that changes, ns a second. Messages from
-    the first capture were seen `outward` later by the second, those the other way `back` later by the first."""
-    seconds = (at - at.min()) / 1e9
-    slopes = [_slope(seconds, outward.astype(np.float64)), _slope(seconds, -back.astype(np.float64), least=False)]
-    slope = min(slopes, key=lambda one: one[1])[0]
-    sums = outward + back
-    kept = sums <= np.quantile(sums, SMALLEST)
-    return float(np.median((outward - back)[kept] / 2 - slope * seconds[kept])), slope
-
-
-def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
-    """Slope (ns a second) of the line through the least values of each stretch of time, or the largest, and how far
-    they lie from it (mean, ns)."""
-    span = float(at.max())
-    if span < LEAST_SPAN_S:
-        return 0.0, 0.0
-    stretch = np.minimum((at / span * STRETCHES).astype(np.int64), STRETCHES - 1)
-    order = np.lexsort((at, values if least else -values, stretch))
-    place = order[np.unique(stretch[order], return_index=True)[1]]
-    x, y = at[place], values[place]
-    i, j = np.triu_indices(len(x), 1)
-    if not len(i):
-        return 0.0, 0.0
-    slope = float(np.median((y[j] - y[i]) / np.maximum(x[j] - x[i], 1e-9)))
-    rest = y - slope * x
-    return slope, float(np.mean(np.abs(rest - np.median(rest))))
-
-
-def offsets_table(clocks: Sequence[Clock], places: Sequence[Place]) -> pa.Table:
-    """The table `clock_offsets`."""
-    made = [
-        (
-            *(places[place].name for place in (one.first, one.second)), one.connections, one.exchanges,
-            -one.height / 1e6, -one.slope / 1e3, max(one.least, 0.0) / 2e6, one.up / 1e6, one.down / 1e6,
-            f"{places[one.first].capture}{SEPARATOR}",
-        )
-        for one in clocks
-    ]  # fmt: skip
-    return pa.Table.from_pylist([dict(zip(OFFSETS, row, strict=True)) for row in made], SCHEMAS["clock_offsets"])
 
 
 def _codes(values: Ids) -> Int64s:

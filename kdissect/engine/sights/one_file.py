@@ -14,7 +14,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.analysis.sights.both_ends import LEAST, SOONEST, Ends, Place
+from kdissect.analysis.sights.both_ends import Ends
+from kdissect.analysis.sights.clocks import LEAST, SOONEST, Place
 from kdissect.capture import Block, CaptureSet
 from kdissect.capture.pcap import LINK, NUMBER
 from kdissect.engine.readahead import read

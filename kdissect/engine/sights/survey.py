@@ -14,7 +14,8 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.analysis.sights.both_ends import Ends, Place, Seen, sights
+from kdissect.analysis.sights.both_ends import Ends, Seen, sights
+from kdissect.analysis.sights.clocks import Place
 from kdissect.arrays.arrow import encoded
 from kdissect.capture import CaptureSet
 from kdissect.engine.books import Books

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.analysis.sights.both_ends import Clock
+from kdissect.analysis.sights.clocks import Clock
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.engine.settings import Settings
@@ -62,6 +62,9 @@ class RowKind(IntEnum):
 MOST_READERS = 4
 """Tasks that a capture elsewhere is decoded by, at most. Each reads all of it, for connections are mixed in a capture:
 a gigabyte of small frames takes about as long to come as a fourth of them takes to decode."""
+MATCHED_BYTES = 512 << 20
+"""Bytes of a capture that others may have exchanges of, for each such task, at most: it keeps some 160 bytes of each
+exchange that they have, 220 MB where all frames are small."""
 TASK_BYTES = 64 << 20
 """Small files are read together by one task up to so many bytes: a Python task costs 50 ms before it begins."""
 
@@ -132,7 +135,7 @@ class Plan:
     """Bytes of a capture for each bucket that its connections go to; 0: to all buckets."""
     reread_bytes: int = 0
     """The same of a capture elsewhere whose payloads are read again: each bucket reads all of its files. MOST_READERS
-    at most."""
+    at most, or as many as MATCHED_BYTES want."""
     giant: int = 512 << 20
     """Bytes of frames after which a connection's bulk is decoded by tasks of its own: some seconds of work."""
     unit: int = 32 << 20
@@ -162,7 +165,9 @@ class Plan:
         if self.bucket_bytes:
             count = min(count, max(-(-size // self.bucket_bytes), 1))
         if self.reread_bytes and source.reread_elsewhere:
-            count = min(count, max(size // self.reread_bytes, 1), MOST_READERS)
+            matched = len(self.sources) > 1 or len(source.described) > 1
+            least = -(-size // MATCHED_BYTES) if matched else 1
+            count = min(count, max(min(size // self.reread_bytes, MOST_READERS), least, 1))
         return np.roll(labels, -(number * count % len(labels)))[:count]
 
     @property

@@ -29,20 +29,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.sights import both_ends
-from kdissect.analysis.sights.both_ends import (
-    Answered,
-    Clock,
-    Crossings,
-    Ends,
-    Held,
-    Matched,
-    Measured,
-    Others,
-    Place,
-    Removed,
-    Seen,
-)
+from kdissect.analysis.sights import both_ends, clocks
+from kdissect.analysis.sights.both_ends import Answered, Ends, Held, Matched, Measured, Others, Removed, Seen
+from kdissect.analysis.sights.clocks import Clock, Crossed, Crossings, Place
 from kdissect.arrays.arrow import encoded
 from kdissect.arrays.mixing import mixed
 from kdissect.arrays.typed_values import dumped, loaded
@@ -283,7 +272,7 @@ def meet(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBat
     met = values_of(batches, RowKind.MET, Met)
     if met:
         key, endpoints, place, ids = join_rows(met)
-        ranks = both_ends.ranks(places_of(plan))
+        ranks = clocks.ranks(places_of(plan))
         first, second, count = both_ends.meetings(key, endpoints, ranks[place], ids, ids.view(np.int64))
         pairs = Pairs(first.view(np.uint64), second.view(np.uint64), count.astype(np.int64))
         yield from deal_rows(RowKind.PAIRS, pairs, np.full(len(count), plan.labels[0], np.int64))
@@ -368,8 +357,15 @@ def match_exchanges(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[p
     captures. Behind ANSWERED of those that are cut."""
     everything = list(batches)
     answered = _join_answers(values_of(everything, RowKind.ANSWERED, Answered))
+    gathering = clocks.Gathering()
     for exchanges in _stretches(everything):
-        yield from _match(exchanges, plan, answered)
+        yield from _match(exchanges, plan, answered, gathering)
+    crossed = gathering.together()
+    if crossed is not None:
+        samples = split_rows(crossed.sample, crossed.sample.pair.view(np.int64))
+        for pair, totals in split_rows(crossed.totals, crossed.totals.pair.view(np.int64)).items():
+            target = int(targets_of(totals.pair[:1], plan.labels)[0])
+            yield index_row(target, RowKind.CROSSED, dumped(Crossed(samples[pair], totals), Crossed))
 
 
 def _join_answers(by_part: Sequence[Answered]) -> Answered | None:
@@ -392,7 +388,9 @@ def _connections(exchanges: Exchanges, plan: Plan) -> tuple[Seen, Ends, Int64s, 
     return replace(exchanges.seen, conn=conn.reshape(-1).astype(np.int64)), ends, component, exchanges.bucket[first]
 
 
-def _match(exchanges: Exchanges, plan: Plan, answered: Answered | None) -> Iterator[pa.RecordBatch]:
+def _match(
+    exchanges: Exchanges, plan: Plan, answered: Answered | None, gathering: clocks.Gathering
+) -> Iterator[pa.RecordBatch]:
     seen, ends, component, bucket = _connections(exchanges, plan)
     ids, found = ends.id, both_ends.match(seen, ends, component, answered)
     if found is None:
@@ -407,18 +405,18 @@ def _match(exchanges: Exchanges, plan: Plan, answered: Answered | None) -> Itera
             measured_by.get(target, NOTHING.measured),
         )  # fmt: skip
         yield index_row(target, RowKind.SIGHTS, dumped(part, Matched))
-    crossings = measured.crossings
-    pairs = mixed(np.minimum(crossings.near, crossings.far), np.maximum(crossings.near, crossings.far))
-    yield from deal_rows(RowKind.CROSSED, crossings, targets_of(pairs, plan.labels))
+    gathering.add(clocks.tell_crossings(measured.crossings))
 
 
 def measure(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """CROSSED of some pairs of captures to CLOCKS."""
-    crossed = values_of(batches, RowKind.CROSSED, Crossings)
-    if crossed:
-        yield index_row(
-            0, RowKind.CLOCKS, dumped(both_ends.measure_clocks(join_rows(crossed), places_of(plan)), list[Clock])
-        )
+    gathering = clocks.Gathering()
+    for packed in packed_of(batches, RowKind.CROSSED):
+        gathering.add(loaded(packed, Crossed))
+    crossed = gathering.together()
+    if crossed is not None:
+        measured = clocks.measure_clocks(crossed, places_of(plan))
+        yield index_row(0, RowKind.CLOCKS, dumped(measured, list[Clock]))
 
 
 def places_of(plan: Plan) -> list[Place]:
