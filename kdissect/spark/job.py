@@ -21,7 +21,7 @@ from kdissect.spark.dataset import Dataset
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.source.remote_captures import remote_sources, split_local
 from kdissect.spark.stages.analysing import SUMMED
-from kdissect.spark.stages.plan import Plan, Source, source_of
+from kdissect.spark.stages.plan import Plan, Source, carry_large, source_of
 from kdissect.spark.whole_dataset import WholeDataset
 from kdissect.spark.workers import runs_on_this_machine
 from kdissect.tables.declaration import columns_of
@@ -58,7 +58,7 @@ def dissect(
     hosts: str | Path | Sequence[str | Path] | None = None,
     verify: bool = False,
     reveal: bool = False,
-    transport: str = "ranges",
+    transport: str | None = None,
     partitions: int | None = None,
     strict: bool = False,
 ) -> Dataset:
@@ -68,7 +68,8 @@ def dissect(
     set are one capture, wherever they are cut. `tables`: names (None: all but `records` and `producers`), or a mapping
     from names to columns. `start`, `end`, `keylog`, `hosts`, `verify`: as in `kdissect.open`, but for names that a
     capture carries, which are not read; `reveal`: keys, values and headers of `records` too. `transport`: "ranges"
-    reads payloads again where they are needed, "payload" shuffles them. `partitions` of the decoding stage (None: by
+    reads payloads again where they are needed, "payload" shuffles them (None: ranges where these are read, but for
+    large captures elsewhere that may share exchanges with others). `partitions` of the decoding stage (None: by
     size and cores). `strict`: a file that cannot be read to its end is an error, not a problem row.
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
@@ -103,7 +104,7 @@ class Job:
         """The job's tables; see `dissect`."""
         if partitions is not None and partitions < 1:
             raise UsageError(f"partitions must be 1 or more, not {partitions}")
-        count = partitions or _partitions(spark, sum(sum(source.sizes) for source in self.sources))
+        count = partitions or _partitions(spark, sum(source.packet_bytes for source in self.sources))
         each = BUCKET_BYTES if partitions is None else 0
         share = max(self._bytes // count, 1)
         plan = Plan(self.sources, self.columns, self.settings, labels(count), each, share, refused=self.refused)
@@ -145,12 +146,12 @@ def prepare(
     hosts: str | Path | Sequence[str | Path] | None = None,
     verify: bool = False,
     reveal: bool = False,
-    transport: str = "ranges",
+    transport: str | None = None,
     strict: bool = False,
 ) -> Job:
     """Everything about `dissect` that comes before jobs; Spark is needed for paths elsewhere only. Raises UsageError,
     CaptureError."""
-    if transport not in TRANSPORTS:
+    if transport not in (None, *TRANSPORTS):
         raise UsageError(f"transport is {' or '.join(TRANSPORTS)}, not {transport!r}")
     asked = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(MADE if tables is None else tables)
     columns = {name: columns_of(name, some) for name, some in asked.items()}
@@ -170,7 +171,7 @@ def prepare(
     sources = [source_of(capture, transport == "payload") for capture in captures]
     if far:
         sources += remote_sources(spark, far, transport == "payload")
-    return Job(sources, columns, settings, strict, refused)
+    return Job(sources if transport else carry_large(sources), columns, settings, strict, refused)
 
 
 def _open_captures(paths: Named | Sequence[Named], strict: bool) -> tuple[list[CaptureSet], list[tuple[str, str]]]:

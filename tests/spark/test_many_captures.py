@@ -22,7 +22,7 @@ from kdissect.spark.job import BUCKET_BYTES, prepare
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.remote_storage import Storage
 from kdissect.spark.stages.indexing import index
-from kdissect.spark.stages.plan import MATCHED_BYTES, MOST_READERS, Plan
+from kdissect.spark.stages.plan import EXPANDED, MATCHED_BYTES, MOST_READERS, Plan, carry_large
 from kdissect.spark.writing.task_files import TableFiles
 from kdissect.tables.brokers import Brokers
 
@@ -76,6 +76,34 @@ def test_few_tasks_read_a_capture_elsewhere(captures: Path, count: int, tasks: i
     large = replace(far, stored=[20 * size])  # what others may have is kept in memory
     plan = replace(job, sources=[large] * count).on(cluster).plan
     assert len(plan.buckets_of(0)) == (MOST_READERS if count == 1 else 20)
+
+
+def test_payloads_of_large_captures_elsewhere_travel(captures: Path) -> None:
+    """Where others may have the same exchanges: else many tasks would read them, each twice."""
+    (here,) = prepare(captures / "base_tiny.pcap", ["exchanges"]).sources
+    small = replace(here, remote=True, storage=Storage("s3a://day/"), stored=[MOST_READERS * MATCHED_BYTES])
+    large = replace(small, stored=[MOST_READERS * MATCHED_BYTES + 1])
+    several = replace(large, described=["eth0", "eth1"])
+    assert [one.ranged for one in carry_large([large])] == [True]
+    assert [one.ranged for one in carry_large([several])] == [False]
+    near = replace(here, stored=large.stored)
+    assert [one.ranged for one in carry_large([small, large, near])] == [True, False, True]
+
+
+@pytest.mark.parametrize("transport", [None, "ranges", "payload"])
+def test_partitions_follow_bytes_of_packets(captures: Path, tmp_path: Path, transport: str | None) -> None:
+    """However payloads go, and of compressed files by what they may hold."""
+    cluster: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2, master="yarn"))
+    (tmp_path / "a.pcap").write_bytes((captures / "base_tiny.pcap").read_bytes())
+    with pa.CompressedOutputStream(str(tmp_path / "b.pcap.gz"), "gzip") as packed:
+        packed.write((captures / "base_tiny.pcap").read_bytes())
+    for name, times in (("a.pcap", 1), ("b.pcap.gz", EXPANDED)):
+        job = prepare(tmp_path / name, ["exchanges"], transport=transport)
+        (source,) = job.sources
+        assert source.packet_bytes == times * (tmp_path / name).stat().st_size
+        sizes = [0] if times > 1 else [10 << 30]
+        plan = replace(job, sources=[replace(source, stored=[10 << 30], sizes=sizes)]).on(cluster).plan
+        assert len(plan.labels) == 20 * times
 
 
 def test_partitions_that_are_asked_for_have_all_captures(captures: Path) -> None:

@@ -73,8 +73,8 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 @click.option(
     "--transport",
     type=click.Choice(["ranges", "payload"]),
-    default="ranges",
-    help="Read payloads again by ranges (the default), or shuffle them.",
+    help="Read payloads again by ranges, or shuffle them. Not given: ranges, but of several captures elsewhere "
+    "those of more than 2 GB are shuffled.",
 )
 @click.option(
     "--append",
@@ -107,7 +107,7 @@ def spark(
     partition_by: list[str] | None,
     form: str,
     partitions: int | None,
-    transport: str,
+    transport: str | None,
     append: bool,
     quiet: float | None,
     forget: float | None,

@@ -181,7 +181,7 @@ def open_remote(places: Sequence[tuple[str, Lister]], payload: bool) -> list[Sou
             files = listed[members[0].path][1]
             storage = files if isinstance(files, Storage) else None
             ranged = storage is not None and not payload and capture.rereadable
-            sizes = stored if ranged else [0] * len(names)
+            sizes = stored if capture.rereadable else [0] * len(names)
             sources.append(Source(capture.name, names, sizes, ranged, left, stored, True, described, storage))
             capture.close()
         return sources

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 
@@ -65,6 +65,8 @@ a gigabyte of small frames takes about as long to come as a fourth of them takes
 MATCHED_BYTES = 512 << 20
 """Bytes of a capture that others may have exchanges of, for each such task, at most: it keeps some 160 bytes of each
 exchange that they have, 220 MB where all frames are small."""
+EXPANDED = 4
+"""How many bytes of packets one of a compressed file stands for, about."""
 TASK_BYTES = 64 << 20
 """Small files are read together by one task up to so many bytes: a Python task costs 50 ms before it begins."""
 
@@ -94,6 +96,11 @@ class Source:
     def spark_only(self) -> bool:
         """Whether only Spark can read its files, each as a whole."""
         return self.remote and self.storage is None
+
+    @property
+    def packet_bytes(self) -> int:
+        """Bytes of its files, uncompressed; of compressed ones about so many."""
+        return sum(size or EXPANDED * stored for size, stored in zip(self.sizes, self.stored, strict=True))
 
     @property
     def reread_elsewhere(self) -> bool:
@@ -165,8 +172,7 @@ class Plan:
         if self.bucket_bytes:
             count = min(count, max(-(-size // self.bucket_bytes), 1))
         if self.reread_bytes and source.reread_elsewhere:
-            matched = len(self.sources) > 1 or len(source.described) > 1
-            least = -(-size // MATCHED_BYTES) if matched else 1
+            least = -(-size // MATCHED_BYTES) if may_share(self.sources) else 1
             count = min(count, max(min(size // self.reread_bytes, MOST_READERS), least, 1))
         return np.roll(labels, -(number * count % len(labels)))[:count]
 
@@ -184,13 +190,27 @@ class Plan:
         return {**self.tables, "connections": list(dict.fromkeys([*self.tables.get("connections", more), *more]))}
 
 
+def may_share(sources: Sequence[Source]) -> bool:
+    """Whether exchanges may have been seen twice: by several captures, or by several interfaces of one."""
+    return len(sources) > 1 or any(len(source.described) > 1 for source in sources)
+
+
+def carry_large(sources: Sequence[Source]) -> list[Source]:
+    """Sources, of which the payloads of large ones elsewhere travel: more than MOST_READERS tasks would read them, and
+    each twice, where exchanges may have been seen twice."""
+    if not may_share(sources):
+        return list(sources)
+    most = MOST_READERS * MATCHED_BYTES
+    return [replace(one, ranged=False) if one.reread_elsewhere and sum(one.stored) > most else one for one in sources]
+
+
 def source_of(capture: CaptureSet, payload: bool) -> Source:
     """A capture as tasks know it. `payload`: carry payloads even if files can be read by range."""
     files = [(member.name, str(member.path.resolve() if member.path else "")) for member in capture.members]
-    ranged = not payload and capture.rereadable
-    stored = [Path(path).stat().st_size for _, path in files]
+    known, stored = capture.rereadable, [Path(path).stat().st_size for _, path in files]
     capture.close()
-    return Source(capture.name, files, stored if ranged else [0] * len(files), ranged, capture.left_out, stored)
+    sizes, ranged = stored if known else [0] * len(files), known and not payload
+    return Source(capture.name, files, sizes, ranged, capture.left_out, stored)
 
 
 def together(sizes: Sequence[int]) -> list[list[int]]:
