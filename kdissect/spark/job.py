@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TRANSPORTS = ("ranges", "payload")
+ENGINES = ("local", "spark")
 BYTES_PER_PARTITION = 512 << 20
 """Capture bytes behind one partition of the decoding stage: some seconds of work."""
 BUCKET_BYTES = 4 << 20
@@ -60,6 +61,7 @@ def dissect(
     reveal: bool = False,
     transport: str | None = None,
     partitions: int | None = None,
+    engine: str | None = None,
     strict: bool = False,
 ) -> Dataset:
     """Captures as DataFrames, one for each table: a mapping that reads nothing before a table is asked for.
@@ -69,8 +71,10 @@ def dissect(
     from names to columns. `start`, `end`, `keylog`, `hosts`, `verify`: as in `kdissect.open`, but for names that a
     capture carries, which are not read; `reveal`: keys, values and headers of `records` too. `transport`: "ranges"
     reads payloads again where they are needed, "payload" shuffles them (None: ranges where these are read, but for
-    large captures elsewhere that may share exchanges with others). `partitions` of the decoding stage (None: by
-    size and cores). `strict`: a file that cannot be read to its end is an error, not a problem row.
+    large captures elsewhere that may share exchanges with others). `partitions` of the decoding stage (None: by size
+    and cores). `engine`: "local" has one task do it all as one machine does, "spark" spreads it over tasks (None: local
+    where that is sooner, and no `partitions` are given). `strict`: a file that cannot be read to its end is an error,
+    not a problem row.
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
     """
@@ -87,7 +91,7 @@ def dissect(
         transport=transport,
         strict=strict,
     )
-    return job.on(spark, partitions)
+    return job.on(spark, partitions, engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,16 +104,21 @@ class Job:
     strict: bool
     refused: list[tuple[str, str]]
 
-    def on(self, spark: SparkSession, partitions: int | None = None) -> Dataset:
+    def on(self, spark: SparkSession, partitions: int | None = None, engine: str | None = None) -> Dataset:
         """The job's tables; see `dissect`."""
         if partitions is not None and partitions < 1:
             raise UsageError(f"partitions must be 1 or more, not {partitions}")
+        if engine not in (None, *ENGINES):
+            raise UsageError(f"engine is {' or '.join(ENGINES)}, not {engine!r}")
+        if engine == "local" and partitions is not None:
+            raise UsageError("partitions are of engine 'spark': the local engine is one task")
         count = partitions or _partitions(spark, sum(source.packet_bytes for source in self.sources))
         each = BUCKET_BYTES if partitions is None else 0
         share = max(self._bytes // count, 1)
         plan = Plan(self.sources, self.columns, self.settings, labels(count), each, share, refused=self.refused)
-        if partitions is None and self.fits_one_task(spark):
-            return WholeDataset(spark, plan, self.strict, _cores(spark) if self._bytes > FEW_BYTES else 0)
+        if engine == "local" or (engine is None and partitions is None and self.fits_one_task(spark)):
+            many = self._bytes > FEW_BYTES and runs_on_this_machine(spark)
+            return WholeDataset(spark, plan, self.strict, _cores(spark) if many else 0)
         return Dataset(spark, plan, self.strict)
 
     def fits_one_task(self, spark: SparkSession) -> bool:
@@ -120,7 +129,7 @@ class Job:
     def by_one_task(self, cores: int | None) -> bool:
         """Whether one task does the job sooner in a session that runs so many tasks at a time on this machine; None: on
         others."""
-        if any(source.remote for source in self.sources):
+        if any(source.spark_only for source in self.sources):
             return False
         files = sum(len(source.files) for source in self.sources)
         if files > FEW_FILES and self._bytes < SMALL_FILE * files:
@@ -128,7 +137,8 @@ class Job:
         if self._bytes <= FEW_BYTES:
             return True
         summed = not SUMMED.keys().isdisjoint(self.columns)  # one task would make these of all rows, in memory
-        return cores is not None and cores <= ALONE_CORES and self._bytes <= ALONE_BYTES and not summed
+        far = any(source.remote for source in self.sources)  # several tasks read sooner than one
+        return cores is not None and cores <= ALONE_CORES and self._bytes <= ALONE_BYTES and not summed and not far
 
     @property
     def _bytes(self) -> int:

@@ -239,6 +239,12 @@ def test_a_job_that_fails_says_what_its_worker_said(program: Program, tmp_path: 
         ([".", "-o", "out", "--append", "--tables", "topics"], {}, 2, "a stream makes: connections"),
         (["nowhere", "-o", "out", "--append"], {}, 2, "nowhere: not a directory"),
         ([CAPTURE, "-o", "out", "--quiet", "60"], {}, 2, "--quiet goes with --append"),
+        (
+            [CAPTURE, "-o", "out", "--engine", "local", "--partitions", "2"],
+            {},
+            2,
+            "--partitions goes with --engine spark",
+        ),
         ([CAPTURE, "-o", "out"], {"PATH": "/none", "JAVA_HOME": ""}, 2, "no java on the PATH"),
         ([CAPTURE, "-o", "out"], {"JAVA_HOME": "/none"}, 2, "/none/bin/java cannot be run"),
     ],

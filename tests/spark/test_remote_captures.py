@@ -15,9 +15,11 @@ from pyarrow.fs import LocalFileSystem
 
 import kdissect
 from kdissect.capture import CaptureSet, Member
+from kdissect.engine.capture_tables import MADE
 from kdissect.engine.resumption import columns
 from kdissect.problems import CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark import remote_storage
+from kdissect.spark.dataset import Dataset
 from kdissect.spark.file_system import HadoopFiles, Listed, hadoop_setting
 from kdissect.spark.job import prepare
 from kdissect.spark.remote_storage import Storage
@@ -26,6 +28,7 @@ from kdissect.spark.source.file_stream import Watched
 from kdissect.spark.source.remote_captures import open_remote, split_local, storage_of
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.stages.plan import Source
+from kdissect.spark.whole_dataset import WholeDataset
 from tests.spark.range_server import serving
 
 FAR = "far://b/"
@@ -285,6 +288,33 @@ def test_all_ways_read_what_is_elsewhere(
     for name in ("exchanges", "problems"):
         far, near = (spark.read.parquet(str(one / name)).toArrow().drop("batch") for one in (out, tmp_path / "other"))
         equal({name: far}, {name: near})
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_small_captures_elsewhere_are_read_by_one_task(
+    spark: Any, captures: Path, tmp_path: Path, equal: Any, bucket_settings: Any
+) -> None:
+    """Both ends of connections among them, as files of a bucket and compressed. Or spread over tasks, if asked for."""
+    day = tmp_path / "bucket" / "day"
+    day.mkdir(parents=True)
+    shutil.copy(captures / "base_tiny.pcap", day)
+    shutil.copy(captures / "stories" / "net_delay_broker.pcap.zst", day)
+    with pa.input_stream(str(captures / "stories" / "net_delay_client.pcap.zst")) as stream:
+        (day / "client.pcap").write_bytes(stream.read())
+    tables = [*MADE, "clock_offsets"]
+    expected = kdissect.open(day).tables(tables)
+    assert expected["clock_offsets"].num_rows == 1
+    with serving(tmp_path / "bucket") as (endpoint, _):
+        bucket_settings(endpoint)
+        for engine, kind in ((None, WholeDataset), ("local", WholeDataset), ("spark", Dataset)):
+            made = kdissect.spark.dissect(spark, "s3a://day/*", tables, engine=engine)
+            assert type(made) is kind
+            equal({name: frame.toArrow() for name, frame in made.items()}, expected)
+            made.unpersist()
+        for wrong in ({"engine": "steam"}, {"engine": "local", "partitions": 3}):
+            with pytest.raises(UsageError, match="engine"):
+                kdissect.spark.dissect(spark, "s3a://day/*", tables, **wrong)
 
 
 @pytest.fixture

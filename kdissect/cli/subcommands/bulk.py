@@ -71,6 +71,11 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 @click.option("--format", "form", metavar="NAME", default="parquet", help="Parquet, or what the session has: delta.")
 @click.option("--partitions", type=click.IntRange(1), metavar="N", help="Parts that connections are spread over.")
 @click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    help="One task does it all, or it is spread over all. Not given: one where that is sooner.",
+)
+@click.option(
     "--transport",
     type=click.Choice(["ranges", "payload"]),
     help="Read payloads again by ranges, or shuffle them. Not given: ranges, but of several captures elsewhere "
@@ -107,6 +112,7 @@ def spark(
     partition_by: list[str] | None,
     form: str,
     partitions: int | None,
+    engine: str | None,
     transport: str | None,
     append: bool,
     quiet: float | None,
@@ -146,6 +152,8 @@ def spark(
         return
     if quiet is not None or forget is not None:
         raise UsageError(f"{'--forget' if quiet is None else '--quiet'} goes with --append")
+    if engine == "local" and partitions is not None:
+        raise UsageError("--partitions goes with --engine spark: the local engine is one task")
     columns = partitioned(tables, [] if partition_by in (None, ["none"]) else partition_by)
     _needs()
     named = partial(prepare, list(captures), tables, transport=transport, strict=strict, **settings)
@@ -154,10 +162,8 @@ def spark(
     if here:
         _writable(output)
     with leased(None, output) if here else contextlib.nullcontext() as lease:
-        job = (
-            None if split_local(captures)[1] else named()
-        )  # what is wrong with local files is said before Spark starts
-        light = job is not None and _light(job, master, form == "parquet" and not partitions)
+        job = None if split_local(captures)[1] else named()  # faults of local files are told before Spark starts
+        light = job is not None and engine != "spark" and _light(job, master, form == "parquet" and not partitions)
         with _started(output, master, confs, light) as session:
             check_format(session, form)
             files = HadoopFiles(session)
@@ -169,7 +175,7 @@ def spark(
             shared(session, output)
             with leased(files, output) if elsewhere else contextlib.nullcontext(lease) as mine:
                 job = job or named(spark=session)
-                made = job.on(session, partitions)
+                made = job.on(session, partitions, engine)
                 with Stages(session) as stages:
                     stage = partial(setattr, stages, "name")
                     cut = None if partition_by is None else columns
