@@ -250,7 +250,7 @@ def begins(member: Member) -> float:
     first = float("inf")
     try:
         for block in probe.blocks(Window(slot_bytes=1 << 18, slots=2), most_packets=1):
-            first = float(block.packets[0, 0])
+            first = int(block.packets[0, 0])
             break
     except NotACapture:
         pass

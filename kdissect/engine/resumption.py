@@ -254,7 +254,7 @@ class Continued:
     def _parts_of(self, files: Iterable[Member]) -> Iterator[Mapping[str, pa.Table]]:
         """The rows of files, resolved, as they are settled."""
         for member in files:
-            self._note_file(member, _first_packet(member))
+            self._note_file(member)
             for _ in self._blocks(member, len(self._names) - 1):
                 if self._pieces.count >= ROWS_A_TIME:
                     yield self._settled()
@@ -323,6 +323,8 @@ class Continued:
         completion = Completion(dissector, self.books.decoder, self.books.ledger, capture)
         try:
             for block in capture.blocks(self._window):
+                if self._begins[number] < 0 and len(block.packets):
+                    self._begins[number] = int(block.packets[0, 0])
                 segments = scanner.scan(block)
                 segments[:, PACKET] += number << FILE_SHIFT
                 self._keep_rows(dissector.feed(segments, len(scanner.flows)), completion)
@@ -341,8 +343,9 @@ class Continued:
         capture.close()
         self._sizes[number] = _size(member)
 
-    def _note_file(self, member: Member, first: int) -> None:
-        """A file that is being read, by its number from now on. `first`: its first packet's time, -1 for none."""
+    def _note_file(self, member: Member, first: int = -1) -> None:
+        """A file that is being read, by its number from now on. `first`: its first packet's time, where that is known
+        already."""
         self._names.append(member.name)
         self._begins.append(first)
         self._sizes.append(_size(member))
