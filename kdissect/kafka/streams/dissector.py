@@ -521,10 +521,12 @@ class Dissector:
         """Everything that another dissector, in another process, needs to go on; to be called after `settle`."""
         names = st.NAMES + int(self.M[K.client_bytes])
         half_open, half_open_bytes = self._half_open.carried(self.conn_of)
+        fresh = int(self.M[K.request_fresh])
+        written = fresh if self._fresh_end == self._end else self._end  # what lies behind it is zeros
         return {
             "control": self.M[:SLOTS],
             "known": self.M[st.NAME_TABLE : st.X_BASE],
-            "heap": self.M[st.STRUCTS : self._end],
+            "heap": self.M[st.STRUCTS : written],
             "names": self.A[st.NAMES : names],
             "kept": self.A[st.KEPT_BASE :],
             "conn_of": self.conn_of,
@@ -532,20 +534,21 @@ class Dissector:
             "half_open_bytes": half_open_bytes,
             "connections": self._connections,
             "requests": self.requests,
-            "fresh": np.array([self.M[K.request_fresh], self._fresh_end]),
+            "fresh": np.array([fresh, self._fresh_end]),
+            "end": np.array([self._end]),
         }
 
     def go_on(self, carried: Mapping[str, Words | Bytes]) -> None:
         """Go on from what another dissector carried."""
         heap, kept, names = carried["heap"], carried["kept"], carried["names"]
-        self._end = st.STRUCTS + len(heap)
+        self._end, written = int(carried["end"][0]), st.STRUCTS + len(heap)
         grown = np.zeros(max(len(self.M), self._end + len(heap) // 4), np.int64)
         grown[: st.X_BASE] = self.M[: st.X_BASE]
         sealing, lane = self.M[[K.sealing, K.lane]]
         grown[:SLOTS] = carried["control"]
         grown[[K.sealing, K.lane]] = sealing, lane
         grown[st.NAME_TABLE : st.X_BASE] = carried["known"]
-        grown[st.STRUCTS : self._end] = heap
+        grown[st.STRUCTS : written] = heap
         self.M = grown
         self.A = np.zeros(st.KEPT_BASE + len(kept), np.uint8)
         self.A[st.NAMES : st.NAMES + len(names)] = names
