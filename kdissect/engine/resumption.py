@@ -439,5 +439,6 @@ def _unpacked(state: bytes, tables: Mapping[str, list[str]]) -> _Carried:
     if carried.version != __version__:
         raise UsageError(f"this state was left by another version of kdissect than {__version__}: begin anew")
     if carried.tables != tables:
-        raise UsageError(f"this state is for other columns, of {', '.join(carried.tables)}: begin anew")
+        read = ", ".join(carried.tables)
+        raise UsageError(f"earlier files were read for other tables or columns ({read}): ask for these, or begin anew")
     return carried

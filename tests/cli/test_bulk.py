@@ -189,6 +189,9 @@ def test_rows_of_new_files_are_appended(program: Program, tmp_path: Path) -> Non
         shutil.copy2(path, captures / path.name)
     late = captures / f"{files[0].name}0"  # with packets before those that were read
     late.write_bytes(moved(files[1].read_bytes(), -1800))
+    other = program(*plain[:-1], "fetches", "--append")
+    assert other.returncode == 2
+    assert "earlier files were read for other tables or columns (exchanges, fetches)" in other.stderr
     append = [*plain, "--append", "--quiet", "0"]
     for line in (append, [*append, "--forget", "0"]):
         more = program(*line)

@@ -266,7 +266,8 @@ def _started(
     output: str, master: str | None, confs: list[tuple[str, str]], light: bool = False, silent: bool = False
 ) -> Iterator[SparkSession]:
     """Around what a session does (`_session`), which ends with it. `silent`: Spark's processes say nothing. Workers of
-    a streaming query would tell of each step, and end with tracebacks. Raises JobFailed where Spark fails."""
+    a streaming query would tell of each step, and end with tracebacks. Raises JobFailed where Spark fails, UsageError
+    where one of its tasks says that it was asked for something wrong."""
     from kdissect.spark.workers import name_scratch_folders, reason
 
     hushed = Hushed(NOISE)
@@ -282,6 +283,8 @@ def _started(
         told = reason(error)
         if told.endswith(os.strerror(errno.ENOSPC)) and output not in told:  # of rows that Spark keeps
             told = f"{told} ({', '.join(name_scratch_folders(session))})"
+        if (wrong := told.removesuffix(f" ({UsageError.__name__})")) != told:
+            raise UsageError(f"{output}: {wrong}") from None
         raise JobFailed(f"Spark: {told}") from None
     finally:
         hushed.over()  # Python's workers complain when Spark leaves them
