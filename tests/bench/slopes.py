@@ -297,6 +297,7 @@ def main() -> int:
                 else:
                     several_times[name].append(measured(ways[name]))
                     shutil.rmtree(Path(folder, "out"), ignore_errors=True)
+                    Path(folder, "out").mkdir()
             for name, each in several_times.items():
                 spent = least(each)
                 found.setdefault(name, []).append(spent)
