@@ -136,6 +136,8 @@ class Continued:
         self._latest = 0
         """Time of the last packet, ns."""
         self._state: _Carried | None = None
+        self._packed: tuple[dict[str, list[str]], bytes] | None = None
+        """`carried_beside`, and the state's bytes with it."""
         self._is_apart = False
         self.carried_beside: dict[str, list[str]] = {} if before is None else before.beside
         """Texts that subclasses leave to the next run."""
@@ -377,7 +379,10 @@ class Continued:
         """The state needed to go on, some kilobytes and the unfinished part. Nothing else may be called after it."""
         if self._state is None:
             self._state = self._carried()
-        return dumped(replace(self._state, beside=self.carried_beside), _Carried)
+        if self._packed is None or self._packed[0] != self.carried_beside:
+            beside = {name: list(texts) for name, texts in self.carried_beside.items()}
+            self._packed = beside, dumped(replace(self._state, beside=beside), _Carried)
+        return self._packed[1]
 
     def _carried(self) -> _Carried:
         self._dissector.settle()
