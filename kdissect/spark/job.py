@@ -117,14 +117,16 @@ class Job:
         share = max(self._bytes // count, 1)
         plan = Plan(self.sources, self.columns, self.settings, labels(count), each, share, refused=self.refused)
         if engine == "local" or (engine is None and partitions is None and self.fits_one_task(spark)):
-            many = self._bytes > FEW_BYTES and runs_on_this_machine(spark)
-            return WholeDataset(spark, plan, self.strict, _cores(spark) if many else 0)
+            return WholeDataset(spark, plan, self.strict, self._cores_to_use(spark) or 0)
         return Dataset(spark, plan, self.strict)
 
     def fits_one_task(self, spark: SparkSession) -> bool:
         """Whether the job is done sooner by one task than spread over all cores, which takes more work."""
-        asks = self._bytes > FEW_BYTES and runs_on_this_machine(spark)
-        return self.by_one_task(_cores(spark) if asks else None)
+        return self.by_one_task(self._cores_to_use(spark))
+
+    def _cores_to_use(self, spark: SparkSession) -> int | None:
+        """The cores of this machine, if the session runs here and the job has rows for all of them."""
+        return _cores(spark) if self._bytes > FEW_BYTES and runs_on_this_machine(spark) else None
 
     def by_one_task(self, cores: int | None) -> bool:
         """Whether one task does the job sooner in a session that runs so many tasks at a time on this machine; None: on

@@ -1,11 +1,11 @@
 """How the clocks of two captures stand to each other, by the exchanges that both saw.
 
-Let θ be what the second clock shows more than the first one. The second capture sees a message u later, and the first
-one sees a message of the other way d later: u = there + θ, d = back - θ. So u + d, free of clocks, is what both ways
-took together. θ is a straight line. Its slope is that of the way whose least times, stretch by stretch, lie nearest to
-a line (a way that changed is crooked). Its height is where both ways take the same in the exchanges whose sums of both
-ways are smallest. A constant difference between the ways cannot be told from an offset: half the smallest sum is the
-uncertainty.
+Let θ be what the second clock shows more than the first one. The second capture sees a message u later. The first one
+sees a message of the other way d later. Then u = there + θ and d = back - θ. So u + d, free of clocks, is what both
+ways took together. θ is a straight line. Its slope is that of the way whose least times, stretch by stretch, lie
+nearest to a line (a way that changed is crooked). Its height is where both ways take the same in the exchanges whose
+sums of both ways are smallest. A constant difference between the ways cannot be told from an offset: half the smallest
+sum is the uncertainty.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Totals(NamedTuple):
 
 
 class Crossed(NamedTuple):
-    """What tells how clocks stand."""
+    """A sample of exchanges, and sums of all, that clocks are measured by."""
 
     sample: Crossings
     """MOST_MEASURED at most of each two places."""
@@ -157,7 +157,7 @@ class Clock(NamedTuple):
 
 
 def tell_crossings(crossings: Crossings) -> Crossed:
-    """What tells clocks of these exchanges: `Gathering` puts several of them together."""
+    """The sample and the sums of these exchanges; `Gathering` joins those of several parts."""
     low, high = crossings.low_high
     from_high = crossings.near != low
     _, first, code = np.unique(mixed(low, high, crossings.id.view(np.int64)), return_index=True, return_inverse=True)
@@ -181,14 +181,14 @@ def tell_crossings(crossings: Crossings) -> Crossed:
 
 
 class Gathering:
-    """Puts together what parts of the exchanges tell. It keeps MOST_MEASURED for each two places, and GATHERED more."""
+    """Joins samples and sums of parts of exchanges. It keeps MOST_MEASURED for each two places, and GATHERED more."""
 
     def __init__(self) -> None:
         self._parts: list[Crossed] = []
         self._rows, self._most = 0, GATHERED
 
     def add(self, crossed: Crossed) -> None:
-        """Take what a part tells."""
+        """Take those of a part."""
         self._parts.append(crossed)
         self._rows += len(crossed.sample.id) + len(crossed.totals.id)
         if self._rows > self._most:
@@ -199,7 +199,7 @@ class Gathering:
             self._most = self._rows + GATHERED
 
     def together(self) -> Crossed | None:
-        """What all parts tell; None where nothing was measured."""
+        """The sample and the sums of all parts; None where nothing was measured."""
         if not self._parts:
             return None
         sample, totals = (

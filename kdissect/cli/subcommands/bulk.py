@@ -163,7 +163,8 @@ def spark(
         _writable(output)
     with leased(None, output) if here else contextlib.nullcontext() as lease:
         job = None if split_local(captures)[1] else named()  # faults of local files are told before Spark starts
-        light = job is not None and engine != "spark" and _light(job, master, form == "parquet" and not partitions)
+        one_task = form == "parquet" and not partitions and engine != "spark"
+        light = job is not None and _light(job, master, one_task)
         with _started(output, master, confs, light) as session:
             check_format(session, form)
             files = HadoopFiles(session)

@@ -535,13 +535,14 @@ class Dissector:
             "connections": self._connections,
             "requests": self.requests,
             "fresh": np.array([fresh, self._fresh_end]),
-            "end": np.array([self._end]),
         }
 
     def go_on(self, carried: Mapping[str, Words | Bytes]) -> None:
         """Go on from what another dissector carried."""
         heap, kept, names = carried["heap"], carried["kept"], carried["names"]
-        self._end, written = int(carried["end"][0]), st.STRUCTS + len(heap)
+        self._fresh, self._fresh_end = carried["fresh"].tolist()
+        written = st.STRUCTS + len(heap)
+        self._end = max(written, self._fresh_end)
         grown = np.zeros(max(len(self.M), self._end + len(heap) // 4), np.int64)
         grown[: st.X_BASE] = self.M[: st.X_BASE]
         sealing, lane = self.M[[K.sealing, K.lane]]
@@ -558,7 +559,6 @@ class Dissector:
         self._half_open.go_on(half_open, half_open_bytes, self.conn_of)
         self._connections = carried["connections"].astype(np.int64)
         self._requests = carried["requests"].astype(np.int64)
-        self._fresh, self._fresh_end = carried["fresh"].tolist()
         self._nodes = int(self.M[K.nodes_left])
 
     def _keep(self, low: int, high: int, bulk: int) -> None:

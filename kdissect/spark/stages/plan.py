@@ -191,13 +191,13 @@ class Plan:
 
 
 def may_share(sources: Sequence[Source]) -> bool:
-    """Whether exchanges may have been seen twice: by several captures, or by several interfaces of one."""
+    """Whether exchanges may have been seen twice: by several captures, or by several interfaces of one elsewhere."""
     return len(sources) > 1 or any(len(source.described) > 1 for source in sources)
 
 
 def carry_large(sources: Sequence[Source]) -> list[Source]:
-    """Sources, of which the payloads of large ones elsewhere travel: more than MOST_READERS tasks would read them, and
-    each twice, where exchanges may have been seen twice."""
+    """The sources; payloads of large ones elsewhere travel where exchanges may have been seen twice. More than
+    MOST_READERS tasks would read these else, each of them twice."""
     if not may_share(sources):
         return list(sources)
     most = MOST_READERS * MATCHED_BYTES
