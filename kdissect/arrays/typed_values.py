@@ -51,6 +51,10 @@ class UnreadableValue(Exception):
     """Bytes that are damaged, or that another version of kdissect wrote."""
 
 
+class OtherVersion(UnreadableValue):
+    """Bytes of a value whose type is made of other fields here."""
+
+
 def dumped(value: Any, kind: Any) -> bytes:
     """The value, which has the annotated type `kind`, as bytes for `loaded`."""
     out = _Written()
@@ -68,7 +72,7 @@ def loaded(data: bytes, kind: Any) -> Any:
         with pa.ipc.open_stream(data, options=READ_OPTIONS) as reader:
             told = reader.schema.metadata or {}
             if told.get(FORM_KEY) != str(FORM).encode() or told.get(TYPE_KEY) != _name_of(kind):
-                raise UnreadableValue("these bytes are of another version of kdissect")
+                raise OtherVersion("these bytes are of another version of kdissect")
             batch = reader.read_next_batch()
         batch.validate(full=True)  # offsets of hostile bytes may lead anywhere
         parts = batch.column(0)

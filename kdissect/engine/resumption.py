@@ -13,6 +13,9 @@ The analysis goes on, too: of fetch sessions, of why each request was held back,
 a broker, a topic or a session has the name that is known when the row is settled. What the first files tell is known
 from the first row on, and they are read twice for that: where a capture begins, most clients have asked for metadata
 before, and ask again within minutes.
+
+A state that another version of kdissect left says which files were read, and no more: the next file begins the capture
+anew, and a problem says so.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -71,6 +74,11 @@ LATE = "came after later files of its capture, so it was read apart from them: w
 """What is said of such a file."""
 GREW = "grew by {more:,} bytes after it had been read, so these were not"
 """What is said of a file that was thought to be complete."""
+UPDATED = (
+    "was read by kdissect {before}, and what comes behind it by {after}: what crosses its end is in parts, and rows "
+    "that waited for the next file are missing"
+)
+"""What is said of the last file before an update."""
 BEGAN_LATE = "capture_began_late"
 """The finding about connections that are older than a capture."""
 SURVEY = {"exchanges": ["broker", "cluster"], "topics": ["topic"]}
@@ -93,13 +101,22 @@ def columns(table: str, names: Sequence[str] | None = None) -> list[str]:
 
 @dataclass(slots=True)
 class _Carried:
-    """The state that one run leaves to the next."""
+    """The state that one run leaves to the next. All versions of kdissect have these fields, and read them."""
 
     version: str
     tables: dict[str, list[str]]
     files: list[str]
     begins: list[int]
     sizes: list[int]
+    beside: dict[str, list[str]]
+    unfinished: bytes
+    """`_Unfinished`, for this version alone."""
+
+
+@dataclass(slots=True)
+class _Unfinished:
+    """What is unfinished behind the last file, and what is known by then."""
+
     dissector: dict[str, npt.NDArray[Any]]
     ledger: CarriedConnections
     scanner: CarriedScan
@@ -108,7 +125,6 @@ class _Carried:
     offered: Offered
     clients: CarriedClients
     analysis: CarriedStages
-    beside: dict[str, list[str]]
 
 
 class Continued:
@@ -118,11 +134,11 @@ class Continued:
         self, capture: str, tables: Mapping[str, Sequence[str]], settings: Settings, state: bytes | None = None
     ) -> None:
         self.tables = {name: list(columns) for name, columns in tables.items()}
-        before = _unpacked(state, self.tables) if state is not None else None
-        self._names = [] if before is None else list(before.files)
-        self._begins = [] if before is None else list(before.begins)
+        carried, before = (None, None) if state is None else _unpacked(state, self.tables)
+        self._names = [] if carried is None else carried.files
+        self._begins = [] if carried is None else carried.begins
         """Of each file that was read, the first packet's time (ns), -1 for none."""
-        self._sizes = [] if before is None else list(before.sizes)
+        self._sizes = [] if carried is None else carried.sizes
         """Of each, its bytes then."""
         self._analysed = AnalysedRun([CaptureSet(capture, [])], self.tables, with_evidence(settings))
         self._stage, self.books = self._analysed.stage, self._analysed.books
@@ -135,12 +151,16 @@ class Continued:
         self._pieces = Pieces(self.books)
         self._latest = 0
         """Time of the last packet, ns."""
-        self._state: _Carried | None = None
-        self._packed: tuple[dict[str, list[str]], bytes] | None = None
-        """`carried_beside`, and the state's bytes with it."""
-        self._is_apart = False
-        self.carried_beside: dict[str, list[str]] = {} if before is None else before.beside
+        self._unfinished: bytes | None = None
+        """`_Unfinished`, once it is packed."""
+        self._begins_here = before is None
+        """Whether nothing is known of what came before the next file."""
+        self._is_apart = carried is not None and before is None
+        """Whether the capture began before the next file all the same."""
+        self.carried_beside: dict[str, list[str]] = {} if carried is None else carried.beside
         """Texts that subclasses leave to the next run."""
+        self.notes: list[tuple[str, str]] = []
+        """Files, and what is said of each besides its rows."""
         if before is not None:
             self._dissector.go_on(before.dissector)
             self.books.ledger.go_on(before.ledger)
@@ -151,11 +171,15 @@ class Continued:
             go_on_with_clients(self.books.builder.clients, before.clients, self.books.builder.directory)
             self._rename_brokers()
             self._stage.go_on(before.analysis)
+        elif carried is not None and self._names:
+            read = CaptureSet(capture, [])
+            self._note(read, len(self._names) - 1, UPDATED.format(before=carried.version, after=__version__))
+            self._note_problems(read)
 
     def rows_of(self, files: Iterable[Member]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of these files with their table's name, in no order, named by what is known by then. To be called
         once."""
-        if not self._names:
+        if self._begins_here:
             files = list(files)
             self._learn_names(files)
         with ExitStack() as stack:
@@ -176,13 +200,11 @@ class Continued:
             if evidence is not None:
                 yield from self._batches(self._search(evidence, learned))
 
-    def note_late(self, files: Iterable[Member]) -> tuple[list[Member], list[tuple[str, str]]]:
+    def note_late(self, files: Iterable[Member]) -> list[Member]:
         """Note as problems what is to be said of these files, which do not come behind all that were read. To be called
-        before other rows are asked for. Returns those that were never read (for `apart`), and names with what is said
-        of each. A file that begins at the same instant as one that was read is that one, under another
-        name or its own. It may have grown since."""
+        before other rows are asked for. Returns those that were never read (for `apart`). A file that begins at the
+        same instant as one that was read is that one, under another name or its own. It may have grown since."""
         read = {first: number for number, first in enumerate(self._begins) if first >= 0}
-        said: list[tuple[str, str]] = []
         apart: list[Member] = []
         capture = CaptureSet(self._capture, [])
         for member in files:
@@ -198,10 +220,15 @@ class Continued:
                 self._sizes[number] += more
             else:
                 continue
-            capture.add_problem(number, 0, 0, member.name, why)
-            said.append((member.name, why))
+            self._note(capture, number, why, member.name)
         self._note_problems(capture)
-        return apart, said
+        return apart
+
+    def _note(self, capture: CaptureSet, number: int, why: str, name: str | None = None) -> None:
+        """Note a problem of a file, by its number. `name`: what it is called now, if not as it was then."""
+        name = self._names[number] if name is None else name
+        capture.add_problem(number, 0, 0, name, why)
+        self.notes.append((name, why))
 
     def _grown(self, member: Member, number: int) -> int:
         """By how many bytes a file that was read is larger than it was then, as far as both can be compared."""
@@ -377,22 +404,17 @@ class Continued:
 
     def state(self) -> bytes:
         """The state needed to go on, some kilobytes and the unfinished part. Nothing else may be called after it."""
-        if self._state is None:
-            self._state = self._carried()
-        if self._packed is None or self._packed[0] != self.carried_beside:
-            beside = {name: list(texts) for name, texts in self.carried_beside.items()}
-            self._packed = beside, dumped(replace(self._state, beside=beside), _Carried)
-        return self._packed[1]
+        if self._unfinished is None:
+            self._unfinished = dumped(self._carried(), _Unfinished)
+        carried = _Carried(
+            __version__, self.tables, self._names, self._begins, self._sizes, self.carried_beside, self._unfinished
+        )
+        return dumped(carried, _Carried)
 
-    def _carried(self) -> _Carried:
+    def _carried(self) -> _Unfinished:
         self._dissector.settle()
         rows = self._dissector.renumber()
-        return _Carried(
-            __version__,
-            self.tables,
-            self._names,
-            self._begins,
-            self._sizes,
+        return _Unfinished(
             self._dissector.carried(),
             self.books.ledger.carried(rows),
             self._scanner.carried(),
@@ -401,7 +423,6 @@ class Continued:
             self.books.builder.offered,
             carry_clients(self.books.builder.clients, rows, self.books.builder.directory),
             _without_share_sessions(self._stage.carried()),
-            self.carried_beside,
         )
 
 
@@ -435,15 +456,18 @@ def _as_ended(connections: pa.Table, ended: pa.Table) -> pa.Table:
     return pa.concat_tables([connections.filter(pc.invert(pc.is_in(names[0], names[1]))), still])
 
 
-def _unpacked(state: bytes, tables: Mapping[str, list[str]]) -> _Carried:
-    """Raises UsageError where the state is damaged, another version's, or other tables'."""
+def _unpacked(state: bytes, tables: Mapping[str, list[str]]) -> tuple[_Carried, _Unfinished | None]:
+    """A state, and what was unfinished if this version of kdissect left it. Raises UsageError where it is damaged, or
+    other tables'."""
     try:
         carried: _Carried = loaded(state, _Carried)
+        if carried.version != __version__:
+            return carried, None
+        if carried.tables != tables:
+            read = ", ".join(carried.tables)
+            raise UsageError(
+                f"earlier files were read for other tables or columns ({read}): ask for these, or begin anew"
+            )
+        return carried, loaded(carried.unfinished, _Unfinished)
     except UnreadableValue:
-        raise UsageError(f"this state is damaged, or not of kdissect {__version__}: begin with a new one") from None
-    if carried.version != __version__:
-        raise UsageError(f"this state was left by another version of kdissect than {__version__}: begin anew")
-    if carried.tables != tables:
-        read = ", ".join(carried.tables)
-        raise UsageError(f"earlier files were read for other tables or columns ({read}): ask for these, or begin anew")
-    return carried
+        raise UsageError("this state is damaged: begin with a new one") from None

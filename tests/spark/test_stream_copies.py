@@ -13,6 +13,7 @@ import zstandard
 
 import kdissect
 from kdissect.analysis.sights.correlation_ranges import ALL, RANGES, join_ranges
+from kdissect.arrays.typed_values import dumped
 from kdissect.engine.resumption import columns
 from kdissect.engine.settings import Settings
 from kdissect.engine.sights import range_collector
@@ -296,7 +297,7 @@ class FilesInMemory:
         del self.there[path]
 
 
-def test_a_batch_that_runs_again_knows_what_it_knew() -> None:
+def test_a_batch_that_runs_again_knows_what_it_knew(caplog: pytest.LogCaptureFixture) -> None:
     files: Any = FilesInMemory()
     of_query = KnownCopies(files, "/out", "query")
     known: Known = NOTHING
@@ -309,7 +310,10 @@ def test_a_batch_that_runs_again_knows_what_it_knew() -> None:
     files.there["/out/_copies/other-000000001"] = b"damaged"
     with pytest.raises(UsageError, match="begin with a new checkpoint"):
         KnownCopies(files, "/out", "other").before(2)
+    files.there["/out/_copies/older-000000001"] = dumped({"a": 1}, dict[str, int])
+    assert KnownCopies(files, "/out", "older").before(2) is NOTHING
+    assert [record.getMessage() for record in caplog.records] == [stream_copies.FORGOTTEN]
     assert sorted(files.names("/out/_copies")) == [
-        "other-000000001", "query-000000003", "query-000000004",
+        "older-000000001", "other-000000001", "query-000000003", "query-000000004",
     ]  # fmt: skip
     assert KnownCopies(files, "/out", "third").before(9) is NOTHING

@@ -24,7 +24,7 @@ pytest.importorskip("pyspark")
 
 from kdissect.spark.placing import schema_of
 from kdissect.spark.source.file_stream import LATE, FileStream, Watched, after, offset_of
-from kdissect.spark.source.placed_rows import UNREAD_CELL
+from kdissect.spark.source.placed_rows import NOTES_CELL
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.writing import streamed_tables
 from tests.conftest import CAPTURES
@@ -209,7 +209,7 @@ def test_a_file_that_grows_after_it_was_read_is_told(pieces: list[Path], tmp_pat
         (batch,) = files.partitions(at, end)
         *made, state = Work(wanted, Settings(dated=True)).do("cut.pcap", [row[1:3] for row in batch.rows], state)
         tables = dict(one for one in made if isinstance(one, tuple))
-        said.append(tables[UNREAD_CELL]["why"].to_pylist() if UNREAD_CELL in tables else [])
+        said.append(tables[NOTES_CELL]["why"].to_pylist() if NOTES_CELL in tables else [])
         with path.open("ab") as file:
             file.write(more)
         os.utime(path, (1, 1))
@@ -251,7 +251,7 @@ def test_a_file_that_comes_after_later_ones_is_read_apart(pieces: list[Path], tm
         *made, state = work.do("cut.pcap", rows, state)
         tables = dict(one for one in made if isinstance(one, tuple) and one[1].num_rows)
         assert [row["where"] for row in _rows(made, "problems") if row["detail"] == resumption.LATE] == told
-        assert (tables[UNREAD_CELL]["file"].to_pylist() if told else []) == told
+        assert (tables[NOTES_CELL]["file"].to_pylist() if told else []) == told
         found = {row["request_first_at"]: row["status"] for row in _rows(made, "exchanges")}
         whole = kdissect.open(pieces).table("exchanges").to_pylist()
         alone = {row["request_first_at"] for row in kdissect.open(pieces[1]).table("exchanges").to_pylist()}
@@ -266,6 +266,42 @@ def test_a_file_that_comes_after_later_ones_is_read_apart(pieces: list[Path], tm
 def _rows(made: Iterable[object], name: str) -> list[dict[str, Any]]:
     """The rows of a table among what was made of files."""
     return [row for one in made if isinstance(one, tuple) and one[0] == name for row in one[1].to_pylist()]
+
+
+def test_an_update_of_kdissect_goes_on_with_the_next_file(
+    captures: Path, rotate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows which files were read, and brings columns and a table that are new."""
+    folder = rotate(captures / "k4_session_eviction.pcap", 6)
+    pieces = [folder / ("cut.pcap" + (str(i) if i else "")) for i in range(4)]
+    settings, tables = Settings(dated=True), ["exchanges", "connections", "findings", "problems"]
+    with monkeypatch.context() as older:
+        older.setattr(resumption, "__version__", "0.0.9")
+        work = Work({name: columns(name)[:-1] for name in tables}, settings)
+        *first, state = work.do("cut.pcap", [(piece.name, str(piece)) for piece in pieces[:2]], None)
+    assert isinstance(state, bytes)
+    with pytest.raises(UsageError, match="this state is damaged"):
+        resumption.Continued("cut.pcap", {}, settings, state[:-100])
+    work = Work({name: columns(name) for name in (*tables, "fetches")}, settings)
+    told = resumption.UPDATED.format(before="0.0.9", after=kdissect.__version__)
+    files = [(f"{pieces[1].name}.gz", f"{LATE}{pieces[1]}"), (pieces[2].name, str(pieces[2]))]
+    *made, state = work.do("cut.pcap", files, state)
+    notes = dict(one for one in made if isinstance(one, tuple))[NOTES_CELL]
+    assert notes.to_pylist() == [{"capture": "cut.pcap", "file": "cut.pcap1", "why": told}]
+    assert [row["where"] for row in _rows(made, "problems") if row["detail"] == told] == ["cut.pcap1"]
+    assert "capture_began_late" not in {row["id"] for row in _rows(made, "findings")}
+    rows = _rows(made, "exchanges")
+    assert not {row["exchange_id"] for row in rows} & {row["exchange_id"] for row in _rows(first, "exchanges")}
+    alone = kdissect.open(pieces[2]).table("exchanges").to_pylist()
+    assert len(rows) > 200
+    assert set(map(_answer, rows)) <= set(map(_answer, alone))
+    *made, state = work.do("cut.pcap", [(pieces[3].name, str(pieces[3]))], state)
+    assert not _rows(made, "problems")
+    assert len(_rows(made, "fetches")) > 300
+
+
+def _answer(exchange: dict[str, Any]) -> tuple[object, ...]:
+    return tuple(exchange[name] for name in ("request_first_at", "status", "latency_ms", "correlation_id"))
 
 
 def test_files_that_rotation_renames_are_known(pieces: list[Path], tmp_path: Path) -> None:

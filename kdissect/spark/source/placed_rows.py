@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import unified
-from kdissect.capture.captureset import Member
 from kdissect.engine.resumption import Continued
 from kdissect.engine.settings import Settings
 from kdissect.engine.sights.range_collector import RangeCollector
@@ -19,8 +18,8 @@ from kdissect.spark.stages.owners import owned
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.order import order
 
-RANGES_CELL, SESSIONS_CELL, OPEN_CELL, UNREAD_CELL = (
-    "correlation ranges", "connections of sessions", "open connections", "unread files",
+RANGES_CELL, SESSIONS_CELL, OPEN_CELL, NOTES_CELL = (
+    "correlation ranges", "connections of sessions", "open connections", "notes on files",
 )  # fmt: skip
 """How cells name what tells of rows which of them other sets have, too, and of files that were not read."""
 SESSIONS = pa.schema(
@@ -29,8 +28,8 @@ SESSIONS = pa.schema(
 """A connection of each session."""
 OPEN = pa.schema([pa.field("capture", pa.string()), pa.field("connection", pa.int64())])
 """Connections that more may come of; one row without a connection for each capture."""
-UNREAD = pa.schema([pa.field("capture", pa.string()), pa.field("file", pa.string()), pa.field("why", pa.string())])
-"""Files that were not read, or not to their end, and what is said of them."""
+NOTES = pa.schema([pa.field("capture", pa.string()), pa.field("file", pa.string()), pa.field("why", pa.string())])
+"""What is said of files besides their rows: that one was not read to its end, say."""
 
 
 class PlacedRows(Continued):
@@ -43,13 +42,7 @@ class PlacedRows(Continued):
         self._ranges = RangeCollector()
         self._sessions: dict[str, int | None] = {}
         """A connection of each session that there were rows about."""
-        self._unread: list[tuple[str, str]] = []
         self._unnamed = Unnamed.of(capture, self.carried_beside)
-
-    def note_late(self, files: Iterable[Member]) -> tuple[list[Member], list[tuple[str, str]]]:
-        """See Continued."""
-        apart, self._unread = super().note_late(files)
-        return apart, self._unread
 
     def apart(self) -> PlacedRows:
         """See Continued. Names that its rows lack may come with later files of this one."""
@@ -65,7 +58,7 @@ class PlacedRows(Continued):
             yield harvest
 
     def told_beside(self) -> Iterator[tuple[str, pa.Table]]:
-        """Ranges of correlation ids of the exchanges that were finished, SESSIONS, OPEN, UNREAD and late names."""
+        """Ranges of correlation ids of the exchanges that were finished, SESSIONS, OPEN, NOTES and late names."""
         names = self._unnamed.take_names(self.books.builder)
         if names.num_rows:
             yield LATE_NAMES, names
@@ -73,8 +66,8 @@ class PlacedRows(Continued):
         yield RANGES_CELL, self._ranges.table(self._capture, self.books.builder)
         yield SESSIONS_CELL, self._table(SESSIONS, list(self._sessions), list(self._sessions.values()))
         yield OPEN_CELL, self._table(OPEN, [None, *self.awaited_connections().tolist()])
-        if self._unread:
-            yield UNREAD_CELL, self._table(UNREAD, *map(list, zip(*self._unread, strict=True)))
+        if self.notes:
+            yield NOTES_CELL, self._table(NOTES, *map(list, zip(*self.notes, strict=True)))
 
     def _table(self, schema: pa.Schema, *columns: list[Any]) -> pa.Table:
         """These columns behind the capture."""

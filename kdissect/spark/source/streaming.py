@@ -153,7 +153,7 @@ class Work:
 
         work = self._begin(capture, state)
         late = (self._member(name, path.removeprefix(LATE)) for name, path in files if path.startswith(LATE))
-        apart, _ = work.note_late(late)
+        apart = work.note_late(late)
         if apart:
             yield from self._read_apart(work, capture, apart)
         fresh = [self._member(name, path) for name, path in files if not path.startswith(LATE)]

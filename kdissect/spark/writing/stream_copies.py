@@ -12,6 +12,7 @@ from there.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ from kdissect.analysis.sights.both_ends import join_pairs
 from kdissect.analysis.sights.correlation_ranges import COPIES, RANGES, Flags, find_copies, join_ranges
 from kdissect.arrays.arrow import Int64s, ints
 from kdissect.arrays.from_numpy import arrow_array
-from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
+from kdissect.arrays.typed_values import OtherVersion, UnreadableValue, dumped, loaded
 from kdissect.problems import UsageError
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.placing import CONNECTION_NUMBER, EXCHANGE_NUMBER
@@ -62,6 +63,9 @@ NOBODY_ELSES, OWN, ANOTHERS = range(3)
 """What `owner` says: no other set has it, this set's sight counts, another's does."""
 
 
+log = logging.getLogger("kdissect.spark")
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """The knowledge about copies: in a batch, and behind it (`prune_known`)."""
@@ -77,6 +81,10 @@ class Known:
 
 
 NOTHING = Known(RANGES.empty_table(), COPIES.empty_table(), CONNECTIONS.empty_table(), {})
+FORGOTTEN = (
+    "another version of kdissect wrote the batches before this one: exchanges of theirs that another set has now are "
+    "there twice"
+)
 FIRST = 1 << 20
 """What an exchange that was counted before weighs against one of the same batch."""
 
@@ -240,16 +248,17 @@ class KnownCopies:
         self._query = query
 
     def before(self, number: int) -> Known:
-        """The knowledge before this batch. Raises UsageError."""
+        """The knowledge before this batch, NOTHING where another version of kdissect left it. Raises UsageError."""
         earlier = [found for found in self._numbers() if found < number]
         if not earlier:
             return NOTHING
         try:
             known: Known = loaded(self._files.read(self._place(max(earlier))), Known)
+        except OtherVersion:
+            log.warning(FORGOTTEN)
+            return NOTHING
         except UnreadableValue:
-            raise UsageError(
-                f"{self._folder} is damaged, or of another version of kdissect: begin with a new checkpoint"
-            ) from None
+            raise UsageError(f"{self._folder} is damaged: begin with a new checkpoint") from None
         return known
 
     def keep(self, number: int, after: Known) -> None:

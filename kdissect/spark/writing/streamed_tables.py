@@ -30,13 +30,13 @@ from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.late_names import LATE_NAMES, NAMES
 from kdissect.spark.source.placed_rows import (
+    NOTES,
+    NOTES_CELL,
     OPEN,
     OPEN_CELL,
     RANGES_CELL,
     SESSIONS,
     SESSIONS_CELL,
-    UNREAD,
-    UNREAD_CELL,
 )
 from kdissect.spark.source.remote_captures import find_storage
 from kdissect.spark.source.streaming import CELLS, FORGET, MOST, cells_of, followed_folder, rows_of
@@ -58,7 +58,7 @@ CHECKPOINT, ASIDE = "_checkpoint", "_batches"
 QUERY = "sql.streaming.queryId"
 """Spark's name for the id of the query that a batch belongs to; it stays through restarts."""
 BATCH = "kdissect-batch"
-TOLD = {RANGES_CELL: RANGES, SESSIONS_CELL: SESSIONS, OPEN_CELL: OPEN, UNREAD_CELL: UNREAD, "findings": FOUND}
+TOLD = {RANGES_CELL: RANGES, SESSIONS_CELL: SESSIONS, OPEN_CELL: OPEN, NOTES_CELL: NOTES, "findings": FOUND}
 """What the driver reads of a batch: names of cells, and columns."""
 MADE = pa.schema([("capture", pa.string()), ("table", pa.string()), ("rows", pa.int64()), ("file", pa.string())])
 """What tasks tell of a batch: how many rows of a table a capture set has, and the files that they wrote."""
@@ -116,7 +116,7 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
     store = KnownCopies(files, output, query)
     kept = cells.persist(StorageLevel.DISK_ONLY)
     try:
-        ranges, sessions, still_open, unread, findings = _collect(kept, TOLD)
+        ranges, sessions, still_open, notes, findings = _collect(kept, TOLD)
         known = learn_ranges(store.before(number), ranges)
         store.keep(number, prune_known(known, still_open))
         counted = _without_copies(kept.where(kept["table"].isin(list(schemas))), RowsOnce(known, sessions, findings))
@@ -127,7 +127,7 @@ def write_batch(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str
         store.forget(number)
     finally:
         kept.unpersist()
-    for one in unread.to_pylist():
+    for one in notes.to_pylist():
         log.warning("%s: %s %s", one["capture"], one["file"], one["why"])
     for capture, counts in sorted(told.items()):
         rows = ", ".join(f"{counts[name]} {name}" for name in tables if counts.get(name))
