@@ -90,7 +90,7 @@ def test_what_rows_lack_is_carried() -> None:
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_views_name_rows_that_were_written_before(spark: Any, captures: Path, tmp_path: Path) -> None:
-    """Five batches, each of a file of four sets."""
+    """A batch of the first files of four sets, and one of all others."""
     watched, out = tmp_path / "in", tmp_path / "out"
     watched.mkdir()
     spark.conf.set("spark.sql.shuffle.partitions", "2")
@@ -100,9 +100,10 @@ def test_views_name_rows_that_were_written_before(spark: Any, captures: Path, tm
         folder.mkdir()
         pieces = pieces_of(name, captures, folder)
         sets[name] = [piece.rename(folder / piece.name.replace("cut.pcap", name)) for piece in pieces]
-    for batch in range(5):
+    for batch in (slice(1), slice(1, None)):
         for files in sets.values():
-            shutil.copy(files[batch], watched)
+            for file in files[batch]:
+                shutil.copy(file, watched)
         query = kdissect.spark.follow(spark, watched, str(out), TABLES, quiet=0.0)
         query.trigger(availableNow=True).start().awaitTermination()
     kdissect.spark.views(spark, str(out))

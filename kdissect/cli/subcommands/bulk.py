@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,10 +134,9 @@ def spark(
     from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.job import prepare
     from kdissect.spark.source.remote_captures import split_local
-    from kdissect.spark.writing.destination import check_format, partitioned, shared, target
+    from kdissect.spark.writing.destination import check_format, partitioned, shared
     from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.saving import write
-    from kdissect.spark.writing.streamed_tables import CHECKPOINT
 
     log = logging.getLogger("kdissect.spark")
     lines = Lines()
@@ -161,6 +160,7 @@ def spark(
     here = ":/" not in output
     if here:
         _writable(output)
+        _check_earlier_runs(os.path.exists, output)
     with leased(None, output) if here else contextlib.nullcontext() as lease:
         job = None if split_local(captures)[1] else named()  # faults of local files are told before Spark starts
         one_task = form == "parquet" and not partitions and engine != "spark"
@@ -168,8 +168,8 @@ def spark(
         with _started(output, master, confs, light) as session:
             check_format(session, form)
             files = HadoopFiles(session)
-            if files.exists(target(output, CHECKPOINT)):
-                raise UsageError(f"{output}: runs with --append have made its tables. Name another directory.")
+            if not here:
+                _check_earlier_runs(files.exists, output)
             elsewhere = files.local(output) is None
             if elsewhere:
                 files.try_out(output)
@@ -216,9 +216,9 @@ def _append(
     from kdissect.spark.source.remote_captures import find_storage
     from kdissect.spark.source.streaming import FORGET, followed_folder
     from kdissect.spark.workers import runs_on_this_machine
-    from kdissect.spark.writing.destination import check_format, shared, target
+    from kdissect.spark.writing.destination import check_format, shared
     from kdissect.spark.writing.lease import leased
-    from kdissect.spark.writing.streamed_tables import CHECKPOINT, follow
+    from kdissect.spark.writing.streamed_tables import follow
 
     begun = time.monotonic()
     named = list(STREAMED) if tables is None else tables
@@ -228,6 +228,7 @@ def _append(
     here = ":/" not in output
     if here:
         _writable(output)
+        _check_earlier_runs(os.path.exists, output, named)
     rows = dict.fromkeys(named, 0)
 
     def add_counts(of_sets: Mapping[str, Mapping[str, int]]) -> None:
@@ -241,9 +242,8 @@ def _append(
     ):
         check_format(session, form)
         files = HadoopFiles(session)
-        there = [name for name in named if files.exists(target(output, name))]
-        if there and not files.exists(target(output, CHECKPOINT)):
-            raise UsageError(f"{output}: runs without --append have made its tables. Name another directory.")
+        if not here:
+            _check_earlier_runs(files.exists, output, named)
         shared(session, output)
         if runs_on_this_machine(session) and not session.sparkContext.getConf().contains(PARTITIONS):
             session.conf.set(PARTITIONS, session.sparkContext.defaultParallelism)
@@ -260,6 +260,22 @@ def _append(
     if unfinished:
         told = f"left for a later run: {words.number_of(unfinished, 'file')} that may still be written to"
         terminal.say(f"{told} (--quiet SECONDS takes files that were not written to for so long)")
+
+
+def _check_earlier_runs(exists: Callable[[str], bool], output: str, appended: Sequence[str] = ()) -> None:
+    """Raise UsageError where runs with --append have made the tables below `output`, and where runs without it have
+    made one of those that rows are to be appended to."""
+    from kdissect.spark.writing.destination import target
+    from kdissect.spark.writing.streamed_tables import CHECKPOINT
+
+    is_followed = exists(target(output, CHECKPOINT))
+    if is_followed and not appended:
+        way = "with"
+    elif not is_followed and any(exists(target(output, name)) for name in appended):
+        way = "without"
+    else:
+        return
+    raise UsageError(f"{output}: runs {way} --append have made its tables. Name another directory.")
 
 
 @contextlib.contextmanager
