@@ -14,14 +14,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from kdissect.engine.resumption import STREAMED, columns
 from kdissect.problems import UsageError
 from kdissect.spark.file_system import HadoopFiles
+from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.late_names import BROKER, CLUSTER, LATE_NAMES, TOPIC
+from kdissect.spark.writing.placed_tables import written_schema
+from kdissect.spark.writing.streamed_tables import CHECKPOINT
 from kdissect.tables.declaration import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_NAMES = (*TABLES, LATE_NAMES)
 ACCURACY = 1000
 _PARTS = ("latency", "request_transfer", "network", "queued", "broker", "response_transfer", "think")
 _BEGUN = "coalesce(e.request_first_at, e.response_first_at)"
@@ -114,17 +119,10 @@ def views(
     the session's catalog. All tables of the first two become views of their own names too. Times are in the session's
     time zone. Raises UsageError where no table is there.
     """
-    from pyspark.errors import AnalysisException
-
-    found: dict[str, DataFrame] = {}
-    for name in _list_tables(spark, tables):
-        with suppress(AnalysisException):
-            if isinstance(tables, Mapping):
-                found[name] = tables[name]
-            elif tables is None:
-                found[name] = spark.table(name)
-            else:
-                found[name] = spark.read.format(form).load(f"{os.fspath(tables).rstrip('/')}/{name}")
+    if isinstance(tables, Mapping):
+        found = {name: tables[name] for name in _NAMES if name in tables}
+    else:
+        found = _read_tables(spark, None if tables is None else os.fspath(tables).rstrip("/"), form)
     names = found.pop(LATE_NAMES, None)
     there = set(found)
     for name, frame in found.items() if tables is not None else ():
@@ -138,13 +136,24 @@ def views(
     return made
 
 
-def _list_tables(spark: SparkSession, tables: str | os.PathLike[str] | Mapping[str, DataFrame] | None) -> list[str]:
-    """Tables that may be there, in the declaration's order: those of a mapping, or of a folder that it can list; else
-    all. It lists the folder because Spark writes a traceback for one that is not there."""
-    if tables is None or (not isinstance(tables, Mapping) and getattr(spark, "_jvm", None) is None):
-        return [*TABLES, LATE_NAMES]
-    names = set(tables) if isinstance(tables, Mapping) else set(HadoopFiles(spark).names(os.fspath(tables)))
-    return [name for name in (*TABLES, LATE_NAMES) if name in names]
+def _read_tables(spark: SparkSession, folder: str | None, form: str) -> dict[str, DataFrame]:
+    """The tables that are there, of the catalog or of a folder."""
+    from pyspark.errors import AnalysisException
+
+    # It lists the folder, where it can, because Spark writes a traceback for a table that is not there.
+    there = None if folder is None or getattr(spark, "_jvm", None) is None else HadoopFiles(spark).names(folder)
+    found: dict[str, DataFrame] = {}
+    for name in _NAMES:
+        with suppress(AnalysisException):
+            if folder is None:
+                found[name] = spark.table(name)
+            elif there is None or name in there:
+                read = spark.read.format(form)
+                if form == "parquet" and name in STREAMED and CHECKPOINT in (there or ()):
+                    # Files of a version that knew fewer columns may be among them, and Spark looks at one file.
+                    read = read.schema(spark_schema(written_schema(name, columns(name))))
+                found[name] = read.load(f"{folder}/{name}")
+    return found
 
 
 def with_late_names(frame: DataFrame, names: DataFrame) -> DataFrame:

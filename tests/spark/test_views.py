@@ -7,13 +7,18 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import kdissect
 import kdissect.spark
+from kdissect.engine.resumption import columns
+from kdissect.engine.settings import Settings
 from kdissect.problems import UsageError
 from kdissect.spark.job import prepare
+from kdissect.spark.source.streaming import Work
 from kdissect.spark.views import VIEWS
+from kdissect.spark.writing.placed_tables import written_schema
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import ROOT
 
@@ -48,6 +53,24 @@ def test_views_and_the_dashboard(spark: Any, captures: Path) -> None:
         spark.sql(panel).collect()
     with pytest.raises(UsageError, match="no table is there"):
         kdissect.spark.views(spark, {})
+
+
+def test_columns_that_only_later_batches_have(spark: Any, captures: Path, tmp_path: Path) -> None:
+    """As an update of kdissect leaves them between two batches of a stream."""
+    wanted = {"fetches": columns("fetches")}
+    capture = captures / "base_tiny.pcap"
+    made = Work(wanted, Settings(dated=True)).do(capture.name, [(capture.name, str(capture))], None)
+    (rows,) = (one[1] for one in made if isinstance(one, tuple) and one[0] == "fetches")
+    (tmp_path / "_checkpoint").mkdir()
+    for batch, less in enumerate((2, 0)):
+        folder = tmp_path / "fetches" / f"batch={batch}"
+        folder.mkdir(parents=True)
+        pq.write_table(rows.select(rows.column_names[: rows.num_columns - less]), folder / "a.parquet")
+    kdissect.spark.views(spark, tmp_path)
+    found = spark.table("fetches")
+    assert found.columns == [*written_schema("fetches", wanted["fetches"]).names, "batch"]
+    counted = found.groupBy("batch").agg({"exchange_number": "count"})
+    assert sorted(map(tuple, counted.collect())) == [(0, 0), (1, rows.num_rows)]
 
 
 QUERIED = ("k4_session_eviction", "k4_fetch_sessions_raw", "k4_transactions", "base")
