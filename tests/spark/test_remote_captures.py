@@ -25,7 +25,7 @@ from kdissect.spark.job import prepare
 from kdissect.spark.remote_storage import Storage
 from kdissect.spark.source import remote_captures
 from kdissect.spark.source.file_stream import Watched
-from kdissect.spark.source.remote_captures import open_remote, split_local, storage_of
+from kdissect.spark.source.remote_captures import HEAD, open_remote, split_local, storage_of
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.stages.plan import Source
 from kdissect.spark.whole_dataset import WholeDataset
@@ -252,7 +252,7 @@ def test_all_ways_read_what_is_elsewhere(
     day.mkdir(parents=True)
     for piece in pieces[:3]:
         shutil.copy(piece, day)
-    with serving(tmp_path / "bucket") as (endpoint, _):
+    with serving(tmp_path / "bucket") as (endpoint, gets):
         bucket_settings(endpoint)
         kdissect.spark.register(spark)
         source = spark.read.format("kdissect")
@@ -278,7 +278,10 @@ def test_all_ways_read_what_is_elsewhere(
         append()
         for piece in pieces[3:]:
             shutil.copy(piece, day)
-        (left,) = kdissect.spark.lag(append(), "s3a://day/in")
+        gets.clear()
+        query = append()
+        assert gets.count(HEAD) == 2  # of the new files: what is known of others is below the output
+        (left,) = kdissect.spark.lag(query, "s3a://day/in")
         assert (left["capture"], left["files"], left["bytes"]) == ("cut.pcap", 1, pieces[4].stat().st_size)
     (tmp_path / "near").mkdir()
     for piece in pieces:

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from kdissect.spark.placing import schema_of
 from kdissect.spark.source.file_stream import LATE, FileStream, Watched, after, offset_of
 from kdissect.spark.source.placed_rows import NOTES_CELL
 from kdissect.spark.source.streaming import Work
+from kdissect.spark.source.watched_folders import LocalFolder
 from kdissect.spark.writing import streamed_tables
 from tests.conftest import CAPTURES
 from tests.spark.conftest import later, moved, numbers_of
@@ -193,6 +194,34 @@ def test_a_set_that_ended_is_forgotten_once(pieces: list[Path], tmp_path: Path) 
     (again,) = files.partitions(over, files.latestOffset(over))
     assert names(again.rows) == ["cut.pcap2"]
     assert FileStream(str(tmp_path), None).latestOffset(read)["cut.pcap"]["file"] == "cut.pcap2"
+
+
+def test_another_process_looks_into_new_files_only(
+    pieces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, kept = tmp_path / "in", tmp_path / "kept"
+    watched.mkdir()
+    for piece in pieces[:3]:
+        shutil.copy(piece, watched)
+    files = FileStream(str(watched), None, kept=str(kept))
+    assert files.latestOffset(files.latestOffset({}))["cut.pcap"]["file"] == "cut.pcap1"
+    looked: list[str] = []
+    first_packets = LocalFolder.first_packets
+
+    def noting(self: LocalFolder, paths: Sequence[str]) -> Iterator[float]:
+        looked.extend(Path(path).name for path in paths)
+        return first_packets(self, paths)
+
+    monkeypatch.setattr(LocalFolder, "first_packets", noting)
+    assert Watched(str(watched), kept=str(kept)).complete() == files._files.complete()
+    assert looked == []
+    shutil.copy(pieces[3], watched)
+    (watched / "cut.pcap1").touch()
+    assert FileStream(str(watched), None, kept=str(kept)).latestOffset({})["cut.pcap"]["file"] == "cut.pcap2"
+    assert looked == ["cut.pcap1", "cut.pcap3"]
+    kept.write_bytes(kept.read_bytes()[:-9])
+    assert len(Watched(str(watched), kept=str(kept)).complete()) == 3
+    assert len(looked) == 6
 
 
 def test_a_file_that_grows_after_it_was_read_is_told(pieces: list[Path], tmp_path: Path) -> None:

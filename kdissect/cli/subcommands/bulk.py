@@ -217,6 +217,7 @@ def _append(
     from kdissect.spark.source.streaming import FORGET, followed_folder
     from kdissect.spark.workers import runs_on_this_machine
     from kdissect.spark.writing.destination import check_format, shared
+    from kdissect.spark.writing.kept_looks import KeptLooks
     from kdissect.spark.writing.lease import leased
     from kdissect.spark.writing.streamed_tables import follow
 
@@ -251,7 +252,7 @@ def _append(
             until = FORGET if forget is None else forget
             query = follow(session, directory, output, named, form=form, quiet=quiet, forget=until, on_batch=add_counts)
             query.trigger(availableNow=True).start().awaitTermination()
-        watched = Watched(place, quiet, find_storage(session, place))
+        watched = Watched(place, quiet, find_storage(session, place), str(KeptLooks(files, output).path))
         unfinished = watched.count_unfinished()
     _print_rows(rows)
     terminal.say(f"{output}: appended to {words.number_of(len(rows), 'table')} in {time.monotonic() - begun:.1f} s")

@@ -62,6 +62,7 @@ OPTIONS = (
     "quiet",
     "most",
     "forget",
+    "kept",
 )
 
 
@@ -274,7 +275,9 @@ class Format(DataSource):
         most = self.options.get("most")
         directory = _paths(self.options)[0]
         storage = storage_of(directory, self.storage) if is_elsewhere(directory) else None
-        return FileStream(directory, quiet, None if most is None else int(most), forget, storage)
+        return FileStream(
+            directory, quiet, None if most is None else int(most), forget, storage, self.options.get("kept")
+        )
 
 
 class FilteringFormat(Format):

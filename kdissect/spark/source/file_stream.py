@@ -24,11 +24,13 @@ import posixpath
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.capture.sources import COMPRESSED, plain_name, stem_of
 from kdissect.spark.remote_storage import Storage
 from kdissect.spark.source.watched_folders import File, folder_of
@@ -56,14 +58,20 @@ LATE = "late:"
 """Before the path of a file that is not behind all that have come. Who keeps the set's state knows whether it was read,
 and up to where."""
 Row = tuple[str, str, str, int]
+Seen = dict[str, tuple[int, int]]
+"""By path, when a file with packets was put there, and its first packet's time, both ns since the epoch."""
 
 
 class Watched:
     """Files of a directory by set, in order."""
 
-    def __init__(self, directory: str, quiet: float | None = None, storage: Storage | None = None) -> None:
+    def __init__(
+        self, directory: str, quiet: float | None = None, storage: Storage | None = None, kept: str | None = None
+    ) -> None:
+        """`kept`: a file of what another process has seen."""
         self._folder = folder_of(directory, storage)
         self._quiet = quiet
+        self._kept = None if kept is None else Path(kept)
         self._seen: dict[str, tuple[int, float]] = {}
         """By path, when each file was put there, or renamed or written to last, ns since the epoch, and its first
         packet's time then: names come round (`tcpdump -W`)."""
@@ -114,7 +122,8 @@ class Watched:
 
     def _look_into(self, files: Sequence[File]) -> None:
         """Learn the first packet's time of files that are new or were written to."""
-        before, self._seen = self._seen, {}
+        before: Mapping[str, tuple[int, float]] = self._seen or self._seen_before()
+        self._seen = {}
         for file in files:
             known = before.get(file.path)
             if known is not None and known[0] == file.arrived and not math.isinf(known[1]):
@@ -122,6 +131,23 @@ class Watched:
         fresh = [file for file in files if file.path not in self._seen]
         for file, first in zip(fresh, self._folder.first_packets([file.path for file in fresh]), strict=True):
             self._seen[file.path] = file.arrived, first
+
+    def keep_seen(self) -> None:
+        """Keep what was seen for the next process."""
+        if self._kept is not None:
+            aside = self._kept.with_suffix(".new")
+            aside.write_bytes(
+                dumped({path: seen for path, seen in self._seen.items() if not math.isinf(seen[1])}, Seen)
+            )
+            aside.replace(self._kept)
+
+    def _seen_before(self) -> Seen:
+        """What another process kept, nothing where it cannot be read."""
+        try:
+            found: Seen = {} if self._kept is None else loaded(self._kept.read_bytes(), Seen)
+        except (OSError, UnreadableValue):
+            return {}
+        return found
 
     def is_changing(self, path: str) -> bool:
         """Whether a file is the one of its set that changed last, as these were seen last, and not quiet."""
@@ -208,9 +234,9 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(
         self, directory: str, quiet: float | None, most: int | None = None, forget: float | None = None,
-        storage: Storage | None = None,
+        storage: Storage | None = None, kept: str | None = None,
     ) -> None:  # fmt: skip
-        self._files = Watched(directory, quiet, storage)
+        self._files = Watched(directory, quiet, storage, kept)
         self._most, self._forget = most, forget
         self._last: tuple[float, list[Row]] | None = None
 
@@ -246,6 +272,8 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     left[row[0]] = self._files.arrived(row[2])
                 else:
                     late.append(row)
+        if rows or late:
+            self._files.keep_seen()
         if limit is not None and not isinstance(limit, ReadAllAvailable):
             rows = sorted(rows, key=lambda row: place(row[3], row[1]))[: self._most]
         return offset_of(rows, begun, now, self._forget, late, left)

@@ -41,6 +41,7 @@ from kdissect.spark.source.placed_rows import (
 from kdissect.spark.source.remote_captures import find_storage
 from kdissect.spark.source.streaming import CELLS, FORGET, MOST, cells_of, followed_folder, rows_of
 from kdissect.spark.writing.destination import target
+from kdissect.spark.writing.kept_looks import KeptLooks
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
 from kdissect.spark.writing.placed_tables import commented, written_schema
 from kdissect.spark.writing.stream_copies import FOUND, KnownCopies, RowsOnce, learn_ranges, prune_known
@@ -95,10 +96,12 @@ def follow(
     wanted = {name: columns(name) for name in tables}
     files = HadoopFiles(spark)
     files.try_out(output)
-    cells = cells_of(spark, directory, wanted, quiet=quiet, most=most, forget=forget, placed=True)
+    looks = KeptLooks(files, output)
+    cells = cells_of(spark, directory, wanted, quiet=quiet, most=most, forget=forget, placed=True, kept=looks.path)
 
     def write(frame: DataFrame, number: int) -> None:
         rows = write_batch(frame, number, wanted, output, form)
+        looks.keep()
         if on_batch is not None:
             on_batch(rows)
 
