@@ -115,7 +115,7 @@ class _Carried:
 
 @dataclass(slots=True)
 class _Unfinished:
-    """What is unfinished behind the last file, and what is known by then."""
+    """The unfinished part behind the last file, and the names and rows that are known by then."""
 
     dissector: dict[str, npt.NDArray[Any]]
     ledger: CarriedConnections

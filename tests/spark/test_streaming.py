@@ -203,7 +203,7 @@ def test_another_process_looks_into_new_files_only(
     watched.mkdir()
     for piece in pieces[:3]:
         shutil.copy(piece, watched)
-    files = FileStream(str(watched), None, kept=str(kept))
+    files = FileStream(str(watched), None, looks=str(kept))
     assert files.latestOffset(files.latestOffset({}))["cut.pcap"]["file"] == "cut.pcap1"
     looked: list[str] = []
     first_packets = LocalFolder.first_packets
@@ -213,14 +213,14 @@ def test_another_process_looks_into_new_files_only(
         return first_packets(self, paths)
 
     monkeypatch.setattr(LocalFolder, "first_packets", noting)
-    assert Watched(str(watched), kept=str(kept)).complete() == files._files.complete()
+    assert Watched(str(watched), looks=str(kept)).complete() == files._files.complete()
     assert looked == []
     shutil.copy(pieces[3], watched)
     (watched / "cut.pcap1").touch()
-    assert FileStream(str(watched), None, kept=str(kept)).latestOffset({})["cut.pcap"]["file"] == "cut.pcap2"
+    assert FileStream(str(watched), None, looks=str(kept)).latestOffset({})["cut.pcap"]["file"] == "cut.pcap2"
     assert looked == ["cut.pcap1", "cut.pcap3"]
     kept.write_bytes(kept.read_bytes()[:-9])
-    assert len(Watched(str(watched), kept=str(kept)).complete()) == 3
+    assert len(Watched(str(watched), looks=str(kept)).complete()) == 3
     assert len(looked) == 6
 
 

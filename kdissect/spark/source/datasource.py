@@ -62,7 +62,7 @@ OPTIONS = (
     "quiet",
     "most",
     "forget",
-    "kept",
+    "looks",
 )
 
 
@@ -276,7 +276,7 @@ class Format(DataSource):
         directory = _paths(self.options)[0]
         storage = storage_of(directory, self.storage) if is_elsewhere(directory) else None
         return FileStream(
-            directory, quiet, None if most is None else int(most), forget, storage, self.options.get("kept")
+            directory, quiet, None if most is None else int(most), forget, storage, self.options.get("looks")
         )
 
 

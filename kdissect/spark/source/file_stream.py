@@ -66,12 +66,12 @@ class Watched:
     """Files of a directory by set, in order."""
 
     def __init__(
-        self, directory: str, quiet: float | None = None, storage: Storage | None = None, kept: str | None = None
+        self, directory: str, quiet: float | None = None, storage: Storage | None = None, looks: str | None = None
     ) -> None:
-        """`kept`: a file of what another process has seen."""
+        """`looks`: a file of what another process has seen."""
         self._folder = folder_of(directory, storage)
         self._quiet = quiet
-        self._kept = None if kept is None else Path(kept)
+        self._looks = None if looks is None else Path(looks)
         self._seen: dict[str, tuple[int, float]] = {}
         """By path, when each file was put there, or renamed or written to last, ns since the epoch, and its first
         packet's time then: names come round (`tcpdump -W`)."""
@@ -134,17 +134,17 @@ class Watched:
 
     def keep_seen(self) -> None:
         """Keep what was seen for the next process."""
-        if self._kept is not None:
-            aside = self._kept.with_suffix(".new")
+        if self._looks is not None:
+            aside = self._looks.with_suffix(".new")
             aside.write_bytes(
                 dumped({path: seen for path, seen in self._seen.items() if not math.isinf(seen[1])}, Seen)
             )
-            aside.replace(self._kept)
+            aside.replace(self._looks)
 
     def _seen_before(self) -> Seen:
-        """What another process kept, nothing where it cannot be read."""
+        """The looks that another process kept, none where they cannot be read."""
         try:
-            found: Seen = {} if self._kept is None else loaded(self._kept.read_bytes(), Seen)
+            found: Seen = {} if self._looks is None else loaded(self._looks.read_bytes(), Seen)
         except (OSError, UnreadableValue):
             return {}
         return found
@@ -234,9 +234,9 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(
         self, directory: str, quiet: float | None, most: int | None = None, forget: float | None = None,
-        storage: Storage | None = None, kept: str | None = None,
+        storage: Storage | None = None, looks: str | None = None,
     ) -> None:  # fmt: skip
-        self._files = Watched(directory, quiet, storage, kept)
+        self._files = Watched(directory, quiet, storage, looks)
         self._most, self._forget = most, forget
         self._last: tuple[float, list[Row]] | None = None
 

@@ -84,11 +84,11 @@ def cells_of(
     most: int,
     forget: float | None,
     placed: bool = False,
-    kept: Path | None = None,
+    looks: Path | None = None,
 ) -> DataFrame:
     """A streaming DataFrame of CELLS: rows of these columns of several tables, each file read once for all of them; the
-    rest as for `stream`. `placed`: rows are to be written. `kept`: a file on this machine of what is known of the files
-    of the directory."""
+    rest as for `stream`. `placed`: rows are to be written. `looks`: a file on this machine of what is known of those in
+    the directory."""
     place = followed_folder(directory)
     storage = find_storage(spark, place)
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
@@ -103,8 +103,8 @@ def cells_of(
         read = read.option("forget", str(forget))
     if quiet is not None:
         read = read.option("quiet", str(quiet))
-    if kept is not None:
-        read = read.option("kept", str(kept))
+    if looks is not None:
+        read = read.option("looks", str(looks))
     return (
         read.load(place)
         .groupBy("capture")

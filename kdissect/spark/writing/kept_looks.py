@@ -1,4 +1,4 @@
-"""What a stream knows of the files that it watches, below its output: a run that goes on looks into new files only.
+"""The looks of a stream into the files that it watches, below its output: a run that goes on looks into new ones only.
 
 A stream puts files in the order of their first packets. To know that of each takes a look into it, which is a request
 of storage elsewhere. The process that looks keeps what it saw in a file on the driver's machine (`Watched`), and each

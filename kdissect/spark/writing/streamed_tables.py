@@ -97,7 +97,7 @@ def follow(
     files = HadoopFiles(spark)
     files.try_out(output)
     looks = KeptLooks(files, output)
-    cells = cells_of(spark, directory, wanted, quiet=quiet, most=most, forget=forget, placed=True, kept=looks.path)
+    cells = cells_of(spark, directory, wanted, quiet=quiet, most=most, forget=forget, placed=True, looks=looks.path)
 
     def write(frame: DataFrame, number: int) -> None:
         rows = write_batch(frame, number, wanted, output, form)
