@@ -176,6 +176,11 @@ class Continued:
             self._note(read, len(self._names) - 1, UPDATED.format(before=carried.version, after=__version__))
             self._note_problems(read)
 
+    @property
+    def last_file(self) -> str:
+        """The name of the file that is being read, or was read last."""
+        return self._names[-1] if self._names else ""
+
     def rows_of(self, files: Iterable[Member]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of these files with their table's name, in no order, named by what is known by then. To be called
         once."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _RAISED = re.compile(r"^(?:[a-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)?): (.+)$")
 """The line that ends a traceback: the exception's type, its modules and what it says."""
+_PLACE = "kdissect read "
+"""The begin of a note behind that line."""
 _SETTLED: set[str] = set()
 
 
@@ -69,15 +71,23 @@ def name_scratch_folders(spark: SparkSession) -> list[str]:
     return [f"spark.local.dir: {folder}" for folder in os.environ.get("SPARK_LOCAL_DIRS", str(default)).split(",")]
 
 
+def note_place(error: Exception, name: str) -> None:
+    """Note with an exception in a worker what it read, for `reason`."""
+    error.add_note(f"{_PLACE}{name}")
+
+
 def reason(error: Exception) -> str:
-    """The reason why a job failed, in one line. For an exception in a Python worker it is its own last line, else the
-    first line of Spark's message and the first cause below it."""
+    """The reason why a job failed, in one line. For an exception in a Python worker it is its own last line behind the
+    name that `note_place` noted, else the first line of Spark's message and the first cause below it."""
     thrown = getattr(error, "java_exception", None)
     lines = [line.strip() for line in (str(error) if thrown is None else str(thrown)).splitlines()]
     for begin in (i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")):
-        raised = next((found for line in lines[begin + 1 :] if (found := _RAISED.match(line))), None)
+        at, raised = next(
+            ((i, found) for i, line in enumerate(lines) if i > begin and (found := _RAISED.match(line))), (0, None)
+        )
         if raised is not None:
-            return f"{raised[2]} ({raised[1]})"
+            place = lines[at + 1].partition(_PLACE)[2] if at + 1 < len(lines) else ""
+            return f"{place}: {raised[2]} ({raised[1]})".removeprefix(": ")
     first = next((line for line in lines if line), type(error).__name__)
     bottom = _find_first_cause(thrown)
     return first if bottom is None or bottom in first else f"{first} {bottom}"

@@ -9,12 +9,14 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import pytest
 
 import kdissect
 import kdissect.spark
+from kdissect.capture.captureset import Member
 from kdissect.engine import resumption
 from kdissect.engine.resumption import STREAMED, columns
 from kdissect.engine.settings import Settings
@@ -27,6 +29,7 @@ from kdissect.spark.source.file_stream import LATE, FileStream, Watched, after, 
 from kdissect.spark.source.placed_rows import NOTES_CELL
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.source.watched_folders import LocalFolder
+from kdissect.spark.workers import reason
 from kdissect.spark.writing import streamed_tables
 from tests.conftest import CAPTURES
 from tests.spark.conftest import later, moved, numbers_of
@@ -331,6 +334,22 @@ def test_an_update_of_kdissect_goes_on_with_the_next_file(
 
 def _answer(exchange: dict[str, Any]) -> tuple[object, ...]:
     return tuple(exchange[name] for name in ("request_first_at", "status", "latency_ms", "correlation_id"))
+
+
+def test_the_file_at_which_a_stream_stops_is_named(pieces: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a defect of kdissect: without this file the others are read."""
+    blocks = resumption.Continued._blocks
+
+    def failing(self: resumption.Continued, member: Member, number: int) -> Iterator[None]:
+        if member.name == "cut.pcap1":
+            raise KeyError("key")
+        return blocks(self, member, number)
+
+    monkeypatch.setattr(resumption.Continued, "_blocks", failing)
+    work = Work({"exchanges": columns("exchanges")}, Settings(dated=True))
+    with pytest.raises(KeyError) as raised:
+        list(work.do("rack1/cut.pcap", [(piece.name, str(piece)) for piece in pieces[:3]], None))
+    assert reason(RuntimeError("".join(format_exception(raised.value)))) == "rack1/cut.pcap1: 'key' (KeyError)"
 
 
 def test_files_that_rotation_renames_are_known(pieces: list[Path], tmp_path: Path) -> None:

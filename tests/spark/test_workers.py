@@ -26,6 +26,10 @@ kdissect.problems.CaptureUnreadable: /data/a.pcap: Permission denied. Look at it
             "Job aborted due to stage failure: Task 0 lost",
         ),
         ("", "RuntimeError"),
+        (
+            "Job aborted\nTraceback (most recent call last):\nKeyError: 'key'\nkdissect read rack1/b.pcap7\n",
+            "rack1/b.pcap7: 'key' (KeyError)",
+        ),
     ],
 )
 def test_reason(said: str, expected: str) -> None:

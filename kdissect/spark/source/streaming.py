@@ -11,6 +11,7 @@ tasks.
 from __future__ import annotations
 
 import importlib.util
+import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,12 +24,13 @@ from kdissect.capture.captureset import Member
 from kdissect.engine import resumption
 from kdissect.engine.settings import Settings
 from kdissect.installed_copy import install_command
-from kdissect.problems import UsageError
+from kdissect.problems import CaptureError, UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.remote_storage import RemoteMember, Storage
 from kdissect.spark.schemas import arrow_schema, spark_schema
 from kdissect.spark.source.registration import register
 from kdissect.spark.source.remote_captures import find_storage, split_local
+from kdissect.spark.workers import note_place
 
 if TYPE_CHECKING:
     import pandas
@@ -153,16 +155,28 @@ class Work:
     ) -> Iterator[tuple[str, pa.Table] | bytes]:
         """Rows of the next files, (name, path) in order, as tables with their names; at the end the state, as bytes.
         A path behind LATE is of a file that comes before others that have been read, or is one of them."""
+        work = self._begin(capture, state)
+        try:
+            yield from self._rows(work, capture, files)
+        except CaptureError:
+            raise  # it names the file
+        except Exception as error:
+            note_place(error, posixpath.join(posixpath.dirname(capture), work.last_file))
+            raise
+        yield work.state()
+
+    def _rows(
+        self, work: resumption.Continued, capture: str, files: Sequence[tuple[str, str]]
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """Rows of the next files."""
         from kdissect.spark.source.file_stream import LATE
 
-        work = self._begin(capture, state)
         late = (self._member(name, path.removeprefix(LATE)) for name, path in files if path.startswith(LATE))
         apart = work.note_late(late)
         if apart:
             yield from self._read_apart(work, capture, apart)
         fresh = [self._member(name, path) for name, path in files if not path.startswith(LATE)]
         yield from _as_tables(work, work.rows_of(fresh) if fresh else work.problems())
-        yield work.state()
 
     def _member(self, name: str, path: str) -> Member:
         """A file of the capture set."""
