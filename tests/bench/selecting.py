@@ -17,7 +17,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from datetime import UTC, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +50,21 @@ def measure(spark: Any, path: Path, size: int, table: str, times: int) -> None:
     shown = kdissect.open(path).table(table, [column, "broker"])
     instants, broker = shown[column].drop_null(), shown["broker"][0].as_py()
     first, last = min(instants.to_pylist()), max(instants.to_pylist())
-    source = spark.read.format("kdissect").option("table", table).option("per_capture", "true")
 
     def part(place: float) -> Callable[[], None]:
         begin = first + (last - first) * place
         end = begin + (last - first) * SHARE + timedelta(microseconds=1)
-        low, high = (f"timestamp'{one.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f} UTC'" for one in (begin, end))
-        where = f"{column} >= {low} and {column} < {high} and broker = '{broker}'"
-        return lambda: sink(source.load(str(path)).where(where).select(*COLUMNS))
+        where = f"{column} >= '{begin.isoformat()}' and {column} < '{end.isoformat()}' and broker = '{broker}'"
+        return lambda: sink(source().option("where", where).load(str(path)).select(*COLUMNS))
+
+    def source() -> Any:
+        return spark.read.format("kdissect").option("table", table).option("per_capture", "true")
 
     def sink(frame: Any) -> None:
         frame.write.format("noop").mode("overwrite").save()
 
     def everything() -> None:
-        sink(source.load(str(path)))
+        sink(source().load(str(path)))
 
     for work in (everything, part(PLACES[-1])):  # workers and kernels are there afterwards
         work()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,6 +118,37 @@ class TestOnSpark:
         with pytest.raises(Exception, match=r"kdissect\.spark\.dissect"):
             read.load(str(captures / "base_tiny.pcap"))
 
+    @pytest.fixture
+    def pushing(self, spark: Any) -> Iterator[None]:
+        """A session that pushes filters down."""
+        spark.conf.set(PUSHDOWN, "true")
+        kdissect.spark.register(spark)
+        yield
+        spark.conf.unset(PUSHDOWN)
+        kdissect.spark.register(spark)
+
+    def test_one_load_is_read_by_the_filters_of_each_use(self, spark: Any, captures: Path) -> None:
+        """Spark reads by the last ones wherever it is used, if they are pushed down."""
+        rows = spark.read.format("kdissect").option("table", "exchanges").option("per_capture", True)
+        rows.load(str(captures / "base_tiny.pcap")).createOrReplaceTempView("loaded")
+        made = kdissect.open(captures / "base_tiny.pcap").table("exchanges")["api"].to_pylist()
+        counted = "select '{0}', count(*) from loaded where api = '{0}'"
+        found = spark.sql(f"{counted.format('Fetch')} union all {counted.format('Metadata')}")
+        assert sorted(map(tuple, found.collect())) == [(api, made.count(api)) for api in ("Fetch", "Metadata")]
+        assert spark.table("loaded").count() == len(made)
+
+    def test_rows_by_a_condition(self, spark: Any, captures: Path, equal: Any) -> None:
+        path, where, columns = captures / "base.pcap", "broker = '1' and api like 'F%'", ["exchange_id", "hold"]
+        read = spark.read.format("kdissect").option("table", "exchanges").option("per_capture", True)
+        found = read.option("columns", ",".join(columns)).option("where", where).load(str(path)).toArrow()
+        equal({"exchanges": found}, {"exchanges": kdissect.open(path).table("exchanges", columns, where)})
+        packets = spark.read.format("kdissect").option("columns", "at").option("where", "frame <= 7 and bytes > 70")
+        sizes = table("packets", path)["bytes"].to_pylist()
+        assert packets.load(str(path)).count() == sum(size > 70 for size in sizes[:7]) > 0
+        with pytest.raises(Exception, match="no column 'nope'"):
+            spark.read.format("kdissect").option("where", "nope = 1").load(str(path)).count()
+
+    @pytest.mark.usefixtures("pushing")
     def test_filters_are_pushed_down(self, spark: Any, captures: Path) -> None:
         paths = [str(captures / "base.pcap"), str(captures / "base_tiny.pcap")]
         frame = spark.read.format("kdissect").option("columns", "capture,file,at,frame").load(paths)
@@ -136,6 +168,7 @@ class TestOnSpark:
         }  # fmt: skip
         assert base.where("frame % 2 = 0 and frame <= 7").count() == 3
 
+    @pytest.mark.usefixtures("pushing")
     def test_filters_of_tables_are_pushed_down(self, spark: Any, captures: Path, equal: Any) -> None:
         path = str(captures / "k4_session_eviction.pcap")
         read = spark.read.format("kdissect").option("table", "fetches").option("per_capture", True)
@@ -162,18 +195,6 @@ class TestOnSpark:
         equal({"fetches": chosen.toArrow()}, {"fetches": kdissect.open(path).table("fetches", chosen.columns, until)})
         assert read.load([path, str(captures / "base.pcap")]).where("capture = 'base.pcap'").rdd.getNumPartitions() == 1
         assert read.load(path).where("requested_at is null").count() == len(local) - len(begins)
-
-    def test_no_filter_is_pushed_down_where_the_session_says_so(self, spark: Any, captures: Path) -> None:
-        from kdissect.spark import register
-
-        spark.conf.set(PUSHDOWN, "false")
-        try:
-            register(spark)
-            frame = spark.read.format("kdissect").load(str(captures / "base_tiny.pcap"))
-            assert frame.where("capture = 'other.pcap'").count() == 0
-        finally:
-            spark.conf.unset(PUSHDOWN)
-            register(spark)
 
 
 @pytest.mark.parametrize(

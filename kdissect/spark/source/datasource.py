@@ -7,10 +7,12 @@ segments of any captures, a file being one partition. It gives tables of the con
 `per_capture`. Then one task reads each capture, all files of a rotated set, with the engine of one machine.
 
 Options: `table` (packets when not given), `columns` (a,b: there is no column pruning in the API, so say it here),
-`per_capture`, and as in `kdissect.open` `start`, `end`, `keylog`, `verify`.
+`where` (rows, as in `kdissect.open(...).table`), `per_capture`, and as in `kdissect.open` `start`, `end`, `keylog`,
+`verify`.
 
-Filters are pushed down (PySpark 4.1 and later): of packets and segments those on `capture`, `file` and `at`, of tables
-those that compare a column with a value. A capture, or a file, that no row can come from is not read.
+Filters are pushed down where the session asks for it (`registration.PUSHDOWN`): of packets and segments those on
+`capture`, `file` and `at`, of tables those that compare a column with a value. A capture, or a file, that no row can
+come from is not read.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
 from kdissect.tables.suggestion import near
+from kdissect.tables.where import Filter, parse
 
 NAME = "kdissect"
 NAMES = ("capture", "file")
@@ -53,6 +56,7 @@ OPTIONS = (
     "paths",
     "table",
     "columns",
+    "where",
     "per_capture",
     "start",
     "end",
@@ -121,7 +125,18 @@ def parse_options(options: Mapping[str, str]) -> Asked:
         hosts=read_names(options["hosts"].split(",") if "hosts" in options else []),
         reading=Reading(verify=_flag(options, "verify")),
     )
-    return Asked(table, columns, some is not None, _paths(options), settings)
+    where = options.get("where")
+    _condition(where, table)
+    return Asked(table, columns, some is not None, _paths(options), settings, where)
+
+
+def _condition(where: str | None, table: str) -> Filter | None:
+    """The condition on rows of a table. Raises UsageError for one that it cannot have."""
+    schema = packet_rows.schema_of(table) if table in packet_rows.TABLES else SCHEMAS[table]
+    try:
+        return None if where is None else parse(where, schema)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _flag(options: Mapping[str, str], name: str) -> bool:
@@ -237,6 +252,8 @@ class FilteringReader(Reader):
             else:
                 left.append(one)
         settings = replace(self.wanted.settings, after=after, before=before)
+        if self.wanted.where is not None:
+            conditions.append(self.wanted.where)
         self.wanted = replace(self.wanted, settings=settings, where=together(conditions))
         return left
 
@@ -303,7 +320,10 @@ def rows(query: Asked, source: Source, file: int | None) -> Iterator[pa.RecordBa
     """Rows of a file, or with `file` None of a capture as a whole."""
     if file is not None:
         after, before = query.settings.after, query.settings.before
-        yield from packet_rows.read(query.table, source.name, source.member(file), query.columns, after, before)
+        condition = _condition(query.where, query.table)
+        read = query.columns if condition is None else [*dict.fromkeys([*query.columns, *sorted(condition.columns)])]
+        for batch in packet_rows.read(query.table, source.name, source.member(file), read, after, before):
+            yield batch if condition is None else batch.filter(condition.expression).select(query.columns)
         return
     if not source.files:
         return
