@@ -115,7 +115,7 @@ class _Named:
         if hasattr(source, "read"):
             name = getattr(source, "name", "-")
             self.members.append(
-                Member(_text(Path(name).name) if isinstance(name, str) and name[:1] != "<" else "-", file=source)
+                Member(spell_name(Path(name).name) if isinstance(name, str) and name[:1] != "<" else "-", file=source)
             )
             return
         text = os.fspath(source)
@@ -155,12 +155,12 @@ class _Named:
         real = os.path.realpath(path)
         if real not in self._known:
             self._known.add(real)
-            self.members.append(Member(_text(path.name), path))
+            self.members.append(Member(spell_name(path.name), path))
 
 
-def _text(name: str) -> str:
-    """A file's name as text that tables can hold: of bytes that are no UTF-8, their numbers."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+def spell_name(name: str) -> str:
+    """A file's name as text that tables can hold: of bytes that are no UTF-8, and of tabs, their numbers."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace").replace("\t", "\\x09")
 
 
 def _below(folder: Path) -> list[Path]:
@@ -278,7 +278,7 @@ def _name(groups: list[tuple[str, list[Member]]]) -> list[CaptureSet]:
             path = members[0].path
             if names[i] in clashes and path is not None:
                 folders = path.resolve().parent.parts[1:]
-                names[i] = "/".join([*folders[-depth:], name])
+                names[i] = "/".join([*map(spell_name, folders[-depth:]), name])
     seen: dict[str, int] = {}
     for i, name in enumerate(names):  # open files can share a name and have no folder
         seen[name] = seen.get(name, 0) + 1

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -53,7 +53,7 @@ from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import CarriedConnections
 from kdissect.net.scanner import CarriedScan, Scanner
 from kdissect.net.segment import FILE_SHIFT, PACKET
-from kdissect.problems import CaptureError, UsageError
+from kdissect.problems import CaptureError, CaptureUnreadable, UsageError
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.carried_clients import CarriedClients, carry_clients, go_on_with_clients
 from kdissect.tables.declaration import TABLES, columns_of
@@ -74,6 +74,8 @@ LATE = "came after later files of its capture, so it was read apart from them: w
 """What is said of such a file."""
 GREW = "grew by {more:,} bytes after it had been read, so these were not"
 """What is said of a file that was thought to be complete."""
+REPLACED = "another file has this name by now, so the one that was there is missing"
+"""What is said of a file that was written over between planning and reading."""
 UPDATED = (
     "was read by kdissect {before}, and what comes behind it by {after}: what crosses its end is in parts, and rows "
     "that waited for the next file are missing"
@@ -110,7 +112,7 @@ class _Carried:
     sizes: list[int]
     beside: dict[str, list[str]]
     unfinished: bytes
-    """`_Unfinished`, for this version alone."""
+    """`_Unfinished`, for this version alone, empty where the capture is over."""
 
 
 @dataclass(slots=True)
@@ -155,7 +157,7 @@ class Continued:
         """`_Unfinished`, once it is packed."""
         self._begins_here = before is None
         """Whether nothing is known of what came before the next file."""
-        self._is_apart = carried is not None and before is None
+        self._is_apart = carried is not None and carried.version != __version__
         """Whether the capture began before the next file all the same."""
         self.carried_beside: dict[str, list[str]] = {} if carried is None else carried.beside
         """Texts that subclasses leave to the next run."""
@@ -171,7 +173,7 @@ class Continued:
             go_on_with_clients(self.books.builder.clients, before.clients, self.books.builder.directory)
             self._rename_brokers()
             self._stage.go_on(before.analysis)
-        elif carried is not None and self._names:
+        elif self._is_apart and carried is not None and self._names:
             read = CaptureSet(capture, [])
             self._note(read, len(self._names) - 1, UPDATED.format(before=carried.version, after=__version__))
             self._note_problems(read)
@@ -181,9 +183,12 @@ class Continued:
         """The name of the file that is being read, or was read last."""
         return self._names[-1] if self._names else ""
 
-    def rows_of(self, files: Iterable[Member]) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def rows_of(
+        self, files: Iterable[Member], begins: Mapping[str, int] | None = None
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of these files with their table's name, in no order, named by what is known by then. To be called
-        once."""
+        once. `begins`: by its name the first packet's time (ns) of a file, where that was looked at before: a file that
+        begins at another time is not read."""
         if self._begins_here:
             files = list(files)
             self._learn_names(files)
@@ -192,7 +197,7 @@ class Continued:
             if "findings" in self.tables:
                 spool = stack.enter_context(Spool(Path(gettempdir())))
                 evidence = SpooledEvidence(spool, self.books.settings.slow)
-            for part in self._parts_of(files):
+            for part in self._parts_of(files, begins or {}):
                 if evidence is not None:
                     evidence.add_rows(part)
                 yield from self._batches(part)
@@ -285,10 +290,10 @@ class Continued:
         remaining = connection_ids(self.books.ledger.connections.id[self._dissector.remaining()])
         return connections.filter(pc.invert(pc.is_in(connections["connection_id"].cast(TEXT), remaining.cast(TEXT))))
 
-    def _parts_of(self, files: Iterable[Member]) -> Iterator[Mapping[str, pa.Table]]:
+    def _parts_of(self, files: Iterable[Member], begins: Mapping[str, int]) -> Iterator[Mapping[str, pa.Table]]:
         """The rows of files, resolved, as they are settled."""
         for member in files:
-            self._note_file(member)
+            self._note_file(member, begins.get(member.name, -1))
             for _ in self._blocks(member, len(self._names) - 1):
                 if self._pieces.count >= ROWS_A_TIME:
                     yield self._settled()
@@ -355,10 +360,12 @@ class Continued:
         scanner.capture = capture
         scanner.kinds = np.zeros_like(scanner.kinds)
         completion = Completion(dissector, self.books.decoder, self.books.ledger, capture)
+        begun = False
         try:
             for block in capture.blocks(self._window):
-                if self._begins[number] < 0 and len(block.packets):
-                    self._begins[number] = int(block.packets[0, 0])
+                if not begun and len(block.packets):
+                    begun = True
+                    self._check_begin(number, int(block.packets[0, 0]))
                 segments = scanner.scan(block)
                 segments[:, PACKET] += number << FILE_SHIFT
                 self._keep_rows(dissector.feed(segments, len(scanner.flows)), completion)
@@ -376,6 +383,14 @@ class Continued:
         self.books.quality += file_measures(capture, scanner)
         capture.close()
         self._sizes[number] = _size(member)
+
+    def _check_begin(self, number: int, first: int) -> None:
+        """Learn a file's first packet's time. Raises CaptureUnreadable where another was expected."""
+        if self._begins[number] < 0:
+            self._begins[number] = first
+        elif self._begins[number] != first:
+            self.notes.append((self._names[number], REPLACED))
+            raise CaptureUnreadable(REPLACED)
 
     def _note_file(self, member: Member, first: int = -1) -> None:
         """A file that is being read, by its number from now on. `first`: its first packet's time, where that is known
@@ -461,14 +476,21 @@ def _as_ended(connections: pa.Table, ended: pa.Table) -> pa.Table:
     return pa.concat_tables([connections.filter(pc.invert(pc.is_in(names[0], names[1]))), still])
 
 
-def _unpacked(state: bytes, tables: Mapping[str, list[str]]) -> tuple[_Carried, _Unfinished | None]:
-    """A state, and what was unfinished if this version of kdissect left it. Raises UsageError where it is damaged, or
-    other tables'."""
+def end_state(state: bytes) -> bytes:
+    """The state of a capture that is over, out of its last one: it knows which files were read, if others begin it
+    again. Raises UsageError where it is damaged."""
+    carried, _ = _unpacked(state)
+    return dumped(replace(carried, version=__version__, unfinished=b""), _Carried)
+
+
+def _unpacked(state: bytes, tables: Mapping[str, list[str]] | None = None) -> tuple[_Carried, _Unfinished | None]:
+    """A state, and what was unfinished, if that is something and this version of kdissect left it. Raises UsageError
+    where it is damaged, or other tables'."""
     try:
         carried: _Carried = loaded(state, _Carried)
-        if carried.version != __version__:
+        if carried.version != __version__ or not carried.unfinished:
             return carried, None
-        if carried.tables != tables:
+        if tables is not None and carried.tables != tables:
             read = ", ".join(carried.tables)
             raise UsageError(
                 f"earlier files were read for other tables or columns ({read}): ask for these, or begin anew"

@@ -176,7 +176,7 @@ def prepare(
         hosts=read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts),
     )
     near, far = split_local(paths)
-    captures, refused = ([], []) if near is None else _open_captures(near, strict)
+    captures, refused = ([], []) if near is None else open_readable(near, strict)
     for capture in captures:
         if not capture.regular:
             raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
@@ -186,7 +186,7 @@ def prepare(
     return Job(sources if transport else carry_large(sources), columns, settings, strict, refused)
 
 
-def _open_captures(paths: Named | Sequence[Named], strict: bool) -> tuple[list[CaptureSet], list[tuple[str, str]]]:
+def open_readable(paths: Named | Sequence[Named], strict: bool) -> tuple[list[CaptureSet], list[tuple[str, str]]]:
     """Capture sets, and files that were named by themselves, among others, and cannot be read as captures: (name, why).
 
     Where `strict`, and where nothing else was named, these are errors; so is a path that is not there.

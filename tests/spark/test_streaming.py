@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import shutil
@@ -334,6 +335,93 @@ def test_an_update_of_kdissect_goes_on_with_the_next_file(
 
 def _answer(exchange: dict[str, Any]) -> tuple[object, ...]:
     return tuple(exchange[name] for name in ("request_first_at", "status", "latency_ms", "correlation_id"))
+
+
+def test_a_file_that_was_written_over_is_told(pieces: list[Path], tmp_path: Path) -> None:
+    """A ring of files goes round between planning and reading: the newer file has its own turn."""
+    for piece in pieces[:4]:
+        shutil.copy(piece, tmp_path)
+    files = FileStream(str(tmp_path), None)
+    end = files.latestOffset({})
+    (batch,) = files.partitions({}, end)
+    begins = {name: first for _, name, _, first in batch.rows}
+    shutil.copy(pieces[4], tmp_path / "cut.pcap")
+    work = Work({name: columns(name) for name in ("exchanges", "problems")}, Settings(dated=True))
+    *made, state = work.do("cut.pcap", [row[1:3] for row in batch.rows], None, begins)
+    assert isinstance(state, bytes)
+    told = {row["where"]: row["detail"] for row in _rows(made, "problems") if row["kind"] == "capture"}
+    assert told == {"cut.pcap": resumption.REPLACED}
+    shutil.copy(pieces[5], tmp_path)
+    (batch,) = files.partitions(end, files.latestOffset(end))
+    assert names(batch.rows) == ["cut.pcap3", "cut.pcap"]
+    begins = {name: first for _, name, _, first in batch.rows}
+    *more, state = work.do("cut.pcap", [row[1:3] for row in batch.rows], state, begins)
+    assert not [row for row in _rows(more, "problems") if row["kind"] == "capture"]
+    assert isinstance(state, bytes)
+    found = {row["request_first_at"] for row in _rows([*made, *more, *work.end("cut.pcap", state)], "exchanges")}
+    for piece, part in ((pieces[0], False), (pieces[2], True), (pieces[3], True)):
+        rows = kdissect.open(piece).table("exchanges").to_pylist()
+        answered = {row["request_first_at"] for row in rows if row["status"] == "ok"}
+        assert (answered <= found) == part
+
+
+def test_a_late_file_of_a_set_that_is_over_is_read_apart(pieces: list[Path], tmp_path: Path) -> None:
+    """And those that were read stay known."""
+    for piece in (pieces[0], *pieces[2:4]):
+        shutil.copy(piece, tmp_path)
+    read = FileStream(str(tmp_path), None).latestOffset({})
+    forgetful = FileStream(str(tmp_path), None, forget=0.0)
+    over = forgetful.latestOffset(read)
+    (batch,) = forgetful.partitions(read, over)
+    assert names(batch.rows) == [""]
+    assert forgetful.latestOffset(over) == over
+    time.sleep(0.05)  # a file's own time is that of the last tick
+    (tmp_path / "cut.pcap").touch()
+    shutil.copy(pieces[1], tmp_path)
+    shutil.copy(pieces[4], tmp_path / "cut.pcap4")
+    (tmp_path / "cut.pcap4").touch()
+    end = FileStream(str(tmp_path), None).latestOffset(over)
+    (batch,) = FileStream(str(tmp_path), None).partitions(over, end)
+    assert sorted(names(batch.rows)) == ["cut.pcap", "cut.pcap1", "cut.pcap3"]
+    work = Work({name: columns(name) for name in ("exchanges", "problems")}, Settings(dated=True))
+    *_, state = work.do("cut.pcap", [(piece.name, str(piece)) for piece in (pieces[0], pieces[2])], None)
+    assert isinstance(state, bytes)
+    *made, state = work.do("cut.pcap", [row[1:3] for row in batch.rows], resumption.end_state(state))
+    told = [row["where"] for row in _rows(made, "problems") if row["detail"] == resumption.LATE]
+    assert told == ["cut.pcap1"]
+    read_apart = {row["request_first_at"] for row in _rows(made, "exchanges")}
+    first = {row["request_first_at"] for row in kdissect.open(pieces[0]).table("exchanges").to_pylist()}
+    assert read_apart - first
+    assert not (read_apart - {None}) & first
+
+
+def test_a_link_that_comes_late_is_read_apart(pieces: list[Path], tmp_path: Path) -> None:
+    for piece in (pieces[0], *pieces[2:4]):
+        (tmp_path / piece.name).symlink_to(piece)
+    files = FileStream(str(tmp_path), None)
+    read = files.latestOffset({})
+    time.sleep(0.05)
+    for piece in (pieces[1], pieces[4]):
+        (tmp_path / piece.name).symlink_to(piece)
+        time.sleep(0.05)
+    (batch,) = files.partitions(read, files.latestOffset(read))
+    assert sorted(row[1:3] for row in batch.rows) == [
+        ("cut.pcap1", f"{LATE}{tmp_path / 'cut.pcap1'}"), ("cut.pcap3", str(tmp_path / "cut.pcap3")),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [b"caf\xe9.pcap", b"a\tb.pcap"])
+def test_any_name_of_a_file(captures: Path, tmp_path: Path, name: bytes) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name))
+    shutil.copy(captures / "base_tiny.pcap", path)
+    files = FileStream(str(tmp_path), 0.0)
+    (batch,) = files.partitions({}, json.loads(json.dumps(files.latestOffset({}))))
+    ((row,),) = [rows.to_pylist() for rows in files.read(batch)]
+    assert row["capture"] == row["file"] == name.decode("utf-8", "backslashreplace").replace("\t", "\\x09")
+    work = Work({name: columns(name) for name in ("exchanges", "connections")}, Settings(dated=True))
+    *made, _ = work.do(row["capture"], [(row["file"], row["path"])], None, {row["file"]: row["first"]})
+    assert len(_rows(made, "exchanges")) > 5
+    assert kdissect.open(path).table("connections").num_rows > 0
 
 
 def test_the_file_at_which_a_stream_stops_is_named(pieces: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

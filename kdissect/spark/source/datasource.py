@@ -27,13 +27,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kdissect.capture import open_captures
 from kdissect.capture.clock import nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.engine.capture import Capture
 from kdissect.engine.settings import Settings
 from kdissect.net.scanner import BEGIN, END
 from kdissect.problems import UsageError
+from kdissect.spark.job import open_readable
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source import packet_rows
 from kdissect.spark.source.file_stream import FILES, FileStream
@@ -195,9 +195,12 @@ class Reader(DataSourceReader):
     def _sources(self) -> Iterator[Source]:
         """The capture sets of the paths, here and elsewhere."""
         near, far = split_local(self.wanted.paths)
-        for capture in [] if near is None else open_captures(near):
+        captures, refused = ([], []) if near is None else open_readable(near, strict=False)
+        for capture in captures:
             if not capture.regular:
                 raise UsageError(f"{capture.name}: Spark reads files, not pipes")
+            if refused:
+                capture.left_out, refused = [*capture.left_out, *refused], []
             yield source_of(capture, payload=False)
         if far:
             yield from open_remote([(path, storage_of(path, self.storage)) for path in far], payload=False)
@@ -328,7 +331,7 @@ def rows(query: Asked, source: Source, file: int | None) -> Iterator[pa.RecordBa
     if not source.files:
         return
     schema = pa.schema([field.remove_metadata() for field in query.schema])
-    for batch in _rows_of(Capture([source.capture()], query.settings), query):
+    for batch in _rows_of(Capture([source.capture_alone()], query.settings), query):
         yield batch.cast(schema)
 
 

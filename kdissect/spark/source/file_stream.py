@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import posixpath
 import re
 import time
@@ -31,7 +32,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
-from kdissect.capture.sources import COMPRESSED, plain_name, stem_of
+from kdissect.capture.sources import COMPRESSED, plain_name, spell_name, stem_of
 from kdissect.spark.remote_storage import Storage
 from kdissect.spark.source.watched_folders import File, folder_of
 
@@ -57,6 +58,8 @@ FILES = pa.schema(
 LATE = "late:"
 """Before the path of a file that is not behind all that have come. Who keeps the set's state knows whether it was read,
 and up to where."""
+BYTES = "bytes:"
+"""Before the bytes of a path that are no UTF-8, and are written as hex digits."""
 Row = tuple[str, str, str, int]
 Seen = dict[str, tuple[int, int]]
 """By path, when a file with packets was put there, and its first packet's time, both ns since the epoch."""
@@ -106,8 +109,8 @@ class Watched:
             if math.isinf(first):
                 continue
             known = stem_of(file.name)
-            capture = posixpath.join(file.folder, file.name if known is None else known[1])
-            row = (capture, file.name, file.path, int(first))
+            capture = spell_name(posixpath.join(file.folder, file.name if known is None else known[1]))
+            row = (capture, spell_name(file.name), file.path, int(first))
             sets.setdefault(capture, {}).setdefault(plain_name(file.name), row)
         for files in sets.values():
             rows = sorted(files.values(), key=lambda row: place(row[3], row[1]))
@@ -190,12 +193,13 @@ def offset_of(
     for capture, name, path, first in late:
         told.setdefault(capture, []).append((name, path, first))
     for capture, files_of_set in told.items():
-        known = new.get(capture, {**before[capture], "files": "[]", "at": looked.get(capture, now)})
+        last = {"first": before[capture]["first"], "file": before[capture]["file"], "files": "[]"}
+        known = new.get(capture, {**last, "at": looked.get(capture, now)})
         new[capture] = {**known, "late": json.dumps(files_of_set)}
     over = {
-        capture: {"first": known["first"], "file": known["file"], "files": "[]", "over": True}
+        capture: {"first": known["first"], "file": known["file"], "files": "[]", "at": known["at"], "over": True}
         for capture, known in before.items()
-        if forget is not None and "at" in known and now - known["at"] >= forget
+        if forget is not None and "over" not in known and now - known.get("at", math.inf) >= forget
     }
     return {**before, **over, **new}
 
@@ -219,6 +223,20 @@ def planned(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Row] | Non
             for name, path, first in json.loads(known.get("late", "[]"))
         ]
     return rows
+
+
+def _encoded(path: str) -> str:
+    """A path as text, which Spark takes, where its bytes are none."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return f"{BYTES}{os.fsencode(path).hex()}"
+    return path
+
+
+def decoded(path: str) -> str:
+    """The path that was encoded."""
+    return os.fsdecode(bytes.fromhex(path.removeprefix(BYTES))) if path.startswith(BYTES) else path
 
 
 class Files(InputPartition):
@@ -279,9 +297,8 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset_of(rows, begun, now, self._forget, late, left)
 
     def _arrived_since(self, row: Row, of_set: Mapping[str, Any]) -> bool:
-        """Whether a file may have been put there since files of its set were looked for. Where the set is over, its
-        state is gone, and with it the names of the files that were read."""
-        return "over" not in of_set and self._files.arrived(row[2]) >= of_set.get("at", math.inf)
+        """Whether a file may have been put there since files of its set were looked for."""
+        return self._files.arrived(row[2]) >= float(of_set.get("at", math.inf))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Files]:
         """The files between two offsets."""
@@ -293,6 +310,7 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The files as rows."""
         assert isinstance(partition, Files)
-        columns = zip(*partition.rows, strict=True) if partition.rows else [[] for _ in FILES]
+        rows = [(capture, name, _encoded(path), first) for capture, name, path, first in partition.rows]
+        columns = zip(*rows, strict=True) if rows else [[] for _ in FILES]
         arrays = [pa.array(list(column), field.type) for column, field in zip(columns, FILES, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, schema=FILES)

@@ -151,14 +151,19 @@ class Work:
     """Where the files lie, None for this machine."""
 
     def do(
-        self, capture: str, files: Sequence[tuple[str, str]], state: bytes | None
+        self,
+        capture: str,
+        files: Sequence[tuple[str, str]],
+        state: bytes | None,
+        begins: Mapping[str, int] | None = None,
     ) -> Iterator[tuple[str, pa.Table] | bytes]:
         """Rows of the next files, (name, path) in order, as tables with their names; at the end the state, as bytes.
+        `begins`: first packets' times (ns) of those that are not late, by name, as they were when the files were found.
         A path behind LATE is of a file that comes before others that have been read, or is one of them."""
         work = self._begin(capture, state)
         try:
-            yield from self._rows(work, capture, files)
-        except CaptureError:
+            yield from self._rows(work, capture, files, begins)
+        except (CaptureError, OSError):
             raise  # it names the file
         except Exception as error:
             note_place(error, posixpath.join(posixpath.dirname(capture), work.last_file))
@@ -166,17 +171,22 @@ class Work:
         yield work.state()
 
     def _rows(
-        self, work: resumption.Continued, capture: str, files: Sequence[tuple[str, str]]
+        self,
+        work: resumption.Continued,
+        capture: str,
+        files: Sequence[tuple[str, str]],
+        begins: Mapping[str, int] | None,
     ) -> Iterator[tuple[str, pa.Table]]:
         """Rows of the next files."""
-        from kdissect.spark.source.file_stream import LATE
+        from kdissect.spark.source.file_stream import LATE, decoded
 
+        files = [(name, decoded(path)) for name, path in files]
         late = (self._member(name, path.removeprefix(LATE)) for name, path in files if path.startswith(LATE))
         apart = work.note_late(late)
         if apart:
             yield from self._read_apart(work, capture, apart)
         fresh = [self._member(name, path) for name, path in files if not path.startswith(LATE)]
-        yield from _as_tables(work, work.rows_of(fresh) if fresh else work.problems())
+        yield from _as_tables(work, work.rows_of(fresh, begins) if fresh else work.problems())
 
     def _member(self, name: str, path: str) -> Member:
         """A file of the capture set."""
@@ -225,7 +235,7 @@ def _processor(work: Work) -> Any:
     """The stateful operator; made here, for its class needs pyspark."""
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-    from kdissect.spark.source.file_stream import place
+    from kdissect.spark.source.file_stream import LATE, place
 
     class Follower(StatefulProcessor):
         """Goes on with one set of files."""
@@ -249,13 +259,15 @@ def _processor(work: Work) -> Any:
             found = [(str(r["file"]), str(r["path"]), int(r["first"])) for f in rows for r in f.to_dict("records")]
             known = self._state.get()
             before = None if known is None else bytes(known[0])
-            if any(not name for name, _, _ in found):  # the set is over
-                for name, rest in [] if before is None else work.end(capture, before):
+            if before is not None and any(not name for name, _, _ in found):  # the set is over
+                for name, rest in work.end(capture, before):
                     yield as_cell(name, rest)
-                self._state.clear()
-                before = None
+                before = resumption.end_state(before)
+                self._state.update((before,))
             found = sorted((row for row in found if row[0]), key=lambda row: place(row[2], row[0]))
-            for made in work.do(capture, [(name, path) for name, path, _ in found], before) if found else ():
+            begins = {name: first for name, path, first in found if not path.startswith(LATE)}
+            files = [(name, path) for name, path, _ in found]
+            for made in work.do(capture, files, before, begins) if files else ():
                 if isinstance(made, bytes):
                     self._state.update((made,))
                 else:

@@ -63,7 +63,8 @@ class LocalFolder:
                     found = path.stat()
                     if stat.S_ISREG(found.st_mode) and not name.startswith("."):
                         place = "" if inside == "." else inside, name, str(path.absolute())
-                        yield File(*place, found.st_size, found.st_ctime_ns, found.st_mtime)
+                        arrived = max(found.st_ctime_ns, path.lstat().st_ctime_ns)  # of a link its own, too
+                        yield File(*place, found.st_size, arrived, found.st_mtime)
 
     def first_packets(self, paths: Sequence[str]) -> Iterator[float]:
         """See Folder."""

@@ -116,6 +116,12 @@ class Source:
         """The capture set."""
         return CaptureSet(self.name, [self.member(file) for file in range(len(self.files))])
 
+    def capture_alone(self) -> CaptureSet:
+        """The same for a task that reads all of it, and tells what was left out."""
+        capture = self.capture()
+        capture.left_out = list(self.left_out)
+        return capture
+
     def member(self, file: int) -> Member:
         """A file of the capture set, by its number."""
         name, path = self.files[file]

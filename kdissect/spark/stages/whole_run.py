@@ -23,7 +23,6 @@ import pyarrow as pa
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
-from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
 from kdissect.engine.bounds.spool import Spool
 from kdissect.net.scanner import Tally
@@ -35,7 +34,7 @@ from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, THERE
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.stages.owners import OWNERS, Owned, owned
-from kdissect.spark.stages.plan import Plan, Source
+from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, Outcome
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import SCHEMAS, TABLES
@@ -60,7 +59,7 @@ NOTHING_COUNTED = Tally(np.zeros((0, 0), np.int64), 0, 0, 0, {})
 def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.RecordBatch]:
     """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables. `straight`:
     tables that are written to files instead; the last rows have the names of these files."""
-    captures = [_open_source(source) for source in plan.sources]
+    captures = [source.capture_alone() for source in plan.sources]
     # beside a thread that makes Parquet, which is busy all the time, more of them are not sooner done
     jobs = 1 if straight is not None else max(plan.cores, 1)
     run = AnalysedRun(captures, plan.decoded, replace(plan.settings, jobs=jobs))
@@ -77,12 +76,6 @@ def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.Reco
         for capture in captures:
             capture.close()
         pa.default_memory_pool().release_unused()  # the worker goes on with other tasks
-
-
-def _open_source(source: Source) -> CaptureSet:
-    capture = source.capture()
-    capture.left_out = list(source.left_out)
-    return capture
 
 
 class Straight(Protocol):
