@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -217,6 +218,25 @@ def test_rows_of_a_capture_are_those_of_the_local_table(captures: Path, equal: A
         some = replace(wanted, columns=["api", "broker"], named=True, where=where)
         found = list(rows(some, source_of(capture, payload=False), None))
         equal({name: pa.Table.from_batches(found)}, {name: kdissect.open(path).table(name, ["api", "broker"], where)})
+
+
+def test_files_that_are_no_captures_cost_themselves(captures: Path, tmp_path: Path, equal: Any) -> None:
+    """In a folder, and named by themselves among others."""
+    pytest.importorskip("pyspark")
+    from kdissect.spark.source.datasource import Reader, parse_options
+
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("base_short", "field_wrong_magic", "field_empty"):
+        shutil.copy(captures / f"{name}.pcap", folder)
+    listed = json.dumps([str(folder / "base_short.pcap"), str(folder / "field_wrong_magic.pcap")])
+    whole = kdissect.open(folder).table("problems")
+    for place, lost in ({"path": str(folder)}, 2), ({"paths": listed}, 1):
+        reader = Reader(parse_options({"table": "problems", "per_capture": "true", **place}), {})
+        made = pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
+        assert sum(kind == "capture" for kind in made["kind"].to_pylist()) == lost
+        if "path" in place:
+            equal({"problems": made}, {"problems": whole})
 
 
 def test_what_an_older_pyspark_lacks_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
