@@ -68,13 +68,13 @@ def dissect(
 
     `paths`: a path, a glob, a directory, or a list of these, which driver and executors see alike. Files of a rotated
     set are one capture, wherever they are cut. `tables`: names (None: all but `records` and `producers`), or a mapping
-    from names to columns. `start`, `end`, `keylog`, `hosts`, `verify`: as in `kdissect.open`, but for names that a
-    capture carries, which are not read; `reveal`: keys, values and headers of `records` too. `transport`: "ranges"
-    reads payloads again where they are needed, "payload" shuffles them (None: ranges where these are read, but for
-    large captures elsewhere that may share exchanges with others). `partitions` of the decoding stage (None: by size
-    and cores). `engine`: "local" has one task do it all as one machine does, "spark" spreads it over tasks (None: local
-    where that is sooner, and no `partitions` are given). `strict`: a file that cannot be read to its end is an error,
-    not a problem row.
+    from names to columns. `start`, `end`, `keylog`, `hosts`, `verify`: as in `kdissect.open`, but for names of hosts
+    that a capture carries, which one task alone reads; `reveal`: keys, values and headers of `records` too.
+    `transport`: "ranges" reads payloads again where they are needed, "payload" shuffles them (None: ranges where these
+    are read, but for large captures elsewhere that may share exchanges with others). `partitions` of the decoding stage
+    (None: by size and cores). `engine`: "local" has one task do it all as one machine does, "spark" spreads it over
+    tasks (None: local where that is sooner, and no `partitions` are given). `strict`: a file that cannot be read to its
+    end is an error, not a problem row.
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
     """
@@ -168,18 +168,19 @@ def prepare(
     asked = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(MADE if tables is None else tables)
     columns = {name: columns_of(name, some) for name, some in asked.items()}
     keys = None if keylog is None else read_key_log(keylog)
-    settings = Settings(
-        nanoseconds(start),
-        nanoseconds(end),
-        keylog=keys,
-        reading=Reading(verify=verify).with_columns(asked, {}, reveal),
-        hosts=read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts),
-    )
+    named = read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts)
     near, far = split_local(paths)
     captures, refused = ([], []) if near is None else open_readable(near, strict)
     for capture in captures:
         if not capture.regular:
             raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
+    settings = Settings(
+        nanoseconds(start, captures),
+        nanoseconds(end, captures),
+        keylog=keys,
+        reading=Reading(verify=verify).with_columns(asked, {}, reveal),
+        hosts=named,
+    )
     sources = [source_of(capture, transport == "payload") for capture in captures]
     if far:
         sources += remote_sources(spark, far, transport == "payload")

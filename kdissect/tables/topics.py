@@ -263,7 +263,8 @@ class Topics:
         cluster: pa.Array | pa.ChunkedArray | None = None,
     ) -> pa.Array | pa.ChunkedArray:  # fmt: skip
         """A `replicas` column: the most replicas that a message lists for a partition of each topic. It goes by the
-        topic's id where rows have one and it is known, else by its name; null where no message lists any."""
+        topic's id where rows have one and it is known, else by its name; null where no message lists any. A row without
+        a cluster has what all clusters agree on."""
         by_id, by_name = self.known_replicas()
         given = self.given
         known = self._names_by_now()
@@ -273,9 +274,10 @@ class Topics:
                 _looked_up(topic, by_name, None if given is None else given.replicas_by_name),
             )
         columns = []
+        of_cluster = {**known.replicas, None: (by_id, by_name)}  # of a row without a cluster what all agree on
         for values, which in ((topic_id, 0), (topic, 1)):
             pairs, codes = _pairs(_together(values), None if cluster is None else _together(cluster))
-            found = [known.replicas[of][which].get(text or "") if of in known.replicas else None for text, of in pairs]
+            found = [of_cluster[of][which].get(text or "") if of in of_cluster else None for text, of in pairs]
             columns.append(pc.take(pa.array(found, CODE), codes))
         return pc.coalesce(*columns)
 
