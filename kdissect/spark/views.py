@@ -19,6 +19,7 @@ from kdissect.problems import UsageError
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.late_names import BROKER, CLUSTER, LATE_NAMES, TOPIC
+from kdissect.spark.source.remote_captures import escape_pattern
 from kdissect.spark.writing.placed_tables import written_schema
 from kdissect.spark.writing.streamed_tables import CHECKPOINT
 from kdissect.tables.declaration import TABLES
@@ -152,7 +153,7 @@ def _read_tables(spark: SparkSession, folder: str | None, form: str) -> dict[str
                 if form == "parquet" and name in STREAMED and CHECKPOINT in (there or ()):
                     # Files of a version that knew fewer columns may be among them, and Spark looks at one file.
                     read = read.schema(spark_schema(written_schema(name, columns(name))))
-                found[name] = read.load(f"{folder}/{name}")
+                found[name] = read.load(f"{escape_pattern(folder) if form == 'parquet' else folder}/{name}")
     return found
 
 

@@ -61,12 +61,13 @@ def test_columns_that_only_later_batches_have(spark: Any, captures: Path, tmp_pa
     capture = captures / "base_tiny.pcap"
     made = Work(wanted, Settings(dated=True)).do(capture.name, [(capture.name, str(capture))], None)
     (rows,) = (one[1] for one in made if isinstance(one, tuple) and one[0] == "fetches")
-    (tmp_path / "_checkpoint").mkdir()
+    out = tmp_path / "o {a,b}*"
+    (out / "_checkpoint").mkdir(parents=True)
     for batch, less in enumerate((2, 0)):
-        folder = tmp_path / "fetches" / f"batch={batch}"
+        folder = out / "fetches" / f"batch={batch}"
         folder.mkdir(parents=True)
         pq.write_table(rows.select(rows.column_names[: rows.num_columns - less]), folder / "a.parquet")
-    kdissect.spark.views(spark, tmp_path)
+    kdissect.spark.views(spark, out)
     found = spark.table("fetches")
     assert found.columns == [*written_schema("fetches", wanted["fetches"]).names, "batch"]
     counted = found.groupBy("batch").agg({"exchange_number": "count"})

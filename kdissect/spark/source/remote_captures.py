@@ -122,7 +122,7 @@ def _files_of(spark: SparkSession, path: str) -> Lister:
 def whole_files(spark: SparkSession, plan: Plan, files: Sequence[tuple[int, int]]) -> DataFrame:
     """Index rows of files elsewhere, given as (number of the capture, number of the file in it)."""
     numbers = {plan.sources[number].files[file][1]: (number, file) for number, file in files}
-    read = spark.read.format("binaryFile").load([_escaped(path) for path in numbers]).select("path", "content")
+    read = spark.read.format("binaryFile").load([escape_pattern(path) for path in numbers]).select("path", "content")
 
     def indexed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -133,7 +133,7 @@ def whole_files(spark: SparkSession, plan: Plan, files: Sequence[tuple[int, int]
     return read.mapInArrow(indexed, spark_schema(INDEX))
 
 
-def _escaped(path: str) -> str:
+def escape_pattern(path: str) -> str:
     """A path that Spark does not take for a pattern."""
     return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
 
