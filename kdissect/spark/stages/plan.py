@@ -117,7 +117,7 @@ class Source:
         return CaptureSet(self.name, [self.member(file) for file in range(len(self.files))])
 
     def capture_alone(self) -> CaptureSet:
-        """The same for a task that reads all of it, and tells what was left out."""
+        """The capture set with what was left out of it, for a task that reads all."""
         capture = self.capture()
         capture.left_out = list(self.left_out)
         return capture
