@@ -232,7 +232,11 @@ def test_files_that_are_no_captures_cost_themselves(captures: Path, tmp_path: Pa
     listed = json.dumps([str(folder / "base_short.pcap"), str(folder / "field_wrong_magic.pcap")])
     whole = kdissect.open(folder).table("problems")
     for place, lost in ({"path": str(folder)}, 2), ({"paths": listed}, 1):
-        reader = Reader(parse_options({"table": "problems", "per_capture": "true", **place}), {})
+        asked = {"table": "problems", "per_capture": "true", **place}
+        assert len(Reader(parse_options(asked | {"where": "capture = 'base_short.pcap'"}), {}).partitions()) == 1
+        (nothing,) = Reader(parse_options(asked | {"where": "capture in ('x') and kind = 'y'"}), {}).partitions()
+        assert nothing.source.name == ""
+        reader = Reader(parse_options(asked), {})
         made = pa.Table.from_batches([batch for part in reader.partitions() for batch in reader.read(part)])
         assert sum(kind == "capture" for kind in made["kind"].to_pylist()) == lost
         if "path" in place:

@@ -178,6 +178,15 @@ class Reader(DataSourceReader):
         """Settings of storage elsewhere."""
         self.only: dict[str, set[str]] = {}
         """Values that filters let through, by column: captures and files."""
+        condition = _condition(wanted.where, wanted.table)
+        for column, operator, values in () if condition is None else condition.limits:
+            if operator in ("=", "in"):
+                self._let_through(column, values)
+
+    def _let_through(self, column: str, values: Iterable[str]) -> None:
+        """Leave captures or files with other names unread, if the column is one of these."""
+        if column in NAMES:
+            self.only[column] = self.only.get(column, set(values)).intersection(values)
 
     def partitions(self) -> Sequence[Part]:
         """A partition for each file, or for each capture."""
@@ -226,8 +235,7 @@ class FilteringReader(Reader):
         for one in filters:
             column = one.attribute[0] if len(getattr(one, "attribute", ())) == 1 else None
             if column in NAMES and isinstance(one, d.EqualTo | d.In):
-                values = {one.value} if isinstance(one, d.EqualTo) else set(one.value)
-                self.only[column] = self.only.get(column, values) & values
+                self._let_through(column, [one.value] if isinstance(one, d.EqualTo) else one.value)
                 if not self.wanted.whole:
                     continue
             if self.wanted.whole:
