@@ -21,6 +21,7 @@ from kdissect.spark.source import packet_rows
 from kdissect.spark.source.registration import PUSHDOWN
 from kdissect.spark.stages.plan import source_of
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.where import parse
 
 spark_only = [
     pytest.mark.spark,
@@ -143,9 +144,15 @@ class TestOnSpark:
         read = spark.read.format("kdissect").option("table", "exchanges").option("per_capture", True)
         found = read.option("columns", ",".join(columns)).option("where", where).load(str(path)).toArrow()
         equal({"exchanges": found}, {"exchanges": kdissect.open(path).table("exchanges", columns, where)})
-        packets = spark.read.format("kdissect").option("columns", "at").option("where", "frame <= 7 and bytes > 70")
-        sizes = table("packets", path)["bytes"].to_pylist()
-        assert packets.load(str(path)).count() == sum(size > 70 for size in sizes[:7]) > 0
+        packets = table("packets", path)
+        middle = sorted(packets["at"].to_pylist())[7]
+        for operator in ("<", "<=", "=", ">", ">="):
+            for where in (
+                f"at {operator} '{middle.isoformat()}'",
+                f"bytes > 70 and at {operator} '{middle.isoformat()}'",
+            ):
+                some = spark.read.format("kdissect").option("columns", "frame").option("where", where).load(str(path))
+                assert some.count() == packets.filter(parse(where, packets.schema).expression).num_rows > 0
         with pytest.raises(Exception, match="no column 'nope'"):
             spark.read.format("kdissect").option("where", "nope = 1").load(str(path)).count()
 

@@ -18,9 +18,9 @@ come from is not read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -160,6 +160,16 @@ def _paths(options: Mapping[str, str]) -> list[str]:
     raise UsageError('no capture given: .load("captures/*.pcap")')
 
 
+_SPANS: Mapping[str, Callable[[int], tuple[int, int]]] = {
+    "=": lambda at: (at, at + 999),
+    ">": lambda at: (at + 1000, END),
+    ">=": lambda at: (at, END),
+    "<": lambda at: (BEGIN, at - 1),
+    "<=": lambda at: (BEGIN, at + 999),
+}
+"""By operator, which times of packets (ns) compare so with a time in ns: they are rounded down to microseconds."""
+
+
 class Part(InputPartition):
     """A partition: a file, or (`file` None) all files of a capture."""
 
@@ -182,11 +192,21 @@ class Reader(DataSourceReader):
         for column, operator, values in () if condition is None else condition.limits:
             if operator in ("=", "in"):
                 self._let_through(column, values)
+            if column == "at" and not wanted.whole and operator in _SPANS:
+                self._limit_time(operator, values[0])
 
     def _let_through(self, column: str, values: Iterable[str]) -> None:
         """Leave captures or files with other names unread, if the column is one of these."""
         if column in NAMES:
             self.only[column] = self.only.get(column, set(values)).intersection(values)
+
+    def _limit_time(self, operator: str, moment: datetime) -> None:
+        """Make no rows of packets that compare otherwise with this time."""
+        settings = self.wanted.settings
+        first, last = _SPANS[operator](nanoseconds(moment) or 0)
+        after = first if settings.after is None else max(first, settings.after)
+        before = last if settings.before is None else min(last, settings.before)
+        self.wanted = replace(self.wanted, settings=replace(settings, after=after, before=before))
 
     def partitions(self) -> Sequence[Part]:
         """A partition for each file, or for each capture."""
@@ -227,9 +247,8 @@ class FilteringReader(Reader):
         """Keep what can be used; Spark applies the others."""
         from pyspark.sql import datasource as d
 
-        from kdissect.spark.source.pushed_filters import condition, microseconds, together
+        from kdissect.spark.source.pushed_filters import SIGNS, condition, together
 
-        after, before = self.wanted.settings.after, self.wanted.settings.before
         conditions: list[str] = []
         left = []
         for one in filters:
@@ -244,28 +263,13 @@ class FilteringReader(Reader):
                     left.append(one)
                 else:
                     conditions.append(said)
-            elif column == "at" and isinstance(getattr(one, "value", None), datetime):
-                first = microseconds(one.value) * 1000  # a time of packets is rounded down to µs
-                earliest, latest = first, first + 999
-                if isinstance(one, d.GreaterThan):
-                    earliest, latest = first + 1000, END
-                elif isinstance(one, d.GreaterThanOrEqual):
-                    latest = END
-                elif isinstance(one, d.LessThan):
-                    earliest, latest = BEGIN, first - 1
-                elif isinstance(one, d.LessThanOrEqual):
-                    earliest = BEGIN
-                elif not isinstance(one, d.EqualTo):
-                    left.append(one)
-                    continue
-                after = earliest if after is None else max(after, earliest)
-                before = latest if before is None else min(before, latest)
+            elif column == "at" and type(one) in SIGNS and isinstance(one.value, datetime):
+                self._limit_time(SIGNS[type(one)], one.value.astimezone(UTC))
             else:
                 left.append(one)
-        settings = replace(self.wanted.settings, after=after, before=before)
         if self.wanted.where is not None:
             conditions.append(self.wanted.where)
-        self.wanted = replace(self.wanted, settings=settings, where=together(conditions))
+        self.wanted = replace(self.wanted, where=together(conditions))
         return left
 
 

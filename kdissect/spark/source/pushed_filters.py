@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +28,7 @@ def condition(pushed: Any, schema: pa.Schema) -> str | None:
     if isinstance(pushed, d.In):
         values = [_literal(value, kind) for value in pushed.value if value is not None]
         return None if None in values or not values else f"{column} in ({', '.join(map(str, values))})"
-    compared = next((sign for type_, sign in _SIGNS if type(pushed) is type_), None)
+    compared = SIGNS.get(type(pushed))
     value = None if compared is None else _literal(pushed.value, kind)
     return None if value is None else f"{column} {compared} {value}"
 
@@ -38,19 +38,13 @@ def together(conditions: Sequence[str]) -> str | None:
     return " and ".join(f"({one})" for one in conditions) or None
 
 
-def microseconds(value: datetime) -> int:
-    """A time since the epoch."""
-    difference = value.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    return (difference.days * 86_400 + difference.seconds) * 1_000_000 + difference.microseconds
-
-
-_SIGNS = (
-    (d.EqualTo, "="),
-    (d.GreaterThan, ">"),
-    (d.GreaterThanOrEqual, ">="),
-    (d.LessThan, "<"),
-    (d.LessThanOrEqual, "<="),
-)
+SIGNS: Mapping[type, str] = {
+    d.EqualTo: "=",
+    d.GreaterThan: ">",
+    d.GreaterThanOrEqual: ">=",
+    d.LessThan: "<",
+    d.LessThanOrEqual: "<=",
+}
 
 
 def _literal(value: Any, kind: pa.DataType) -> str | None:
