@@ -81,7 +81,7 @@ def reason(error: Exception) -> str:
     name that `note_place` noted, else the first line of Spark's message and the first cause below it."""
     thrown = getattr(error, "java_exception", None)
     lines = [line.strip() for line in (str(error) if thrown is None else str(thrown)).splitlines()]
-    for begin in (i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")):
+    for begin in (i for i, line in enumerate(lines) if "Traceback (most recent call last)" in line):
         at, raised = next(
             ((i, found) for i, line in enumerate(lines) if i > begin and (found := _RAISED.match(line))), (0, None)
         )

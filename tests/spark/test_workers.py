@@ -27,7 +27,7 @@ kdissect.problems.CaptureUnreadable: /data/a.pcap: Permission denied. Look at it
         ),
         ("", "RuntimeError"),
         (
-            "Job aborted\nTraceback (most recent call last):\nKeyError: 'key'\nkdissect read rack1/b.pcap7\n",
+            "[ERROR] Failed: Traceback (most recent call last):\nKeyError: 'key'\nkdissect read rack1/b.pcap7\n",
             "rack1/b.pcap7: 'key' (KeyError)",
         ),
     ],
