@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _RAISED = re.compile(r"^(?:[a-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)?): (.+)$")
 """The line that ends a traceback: the exception's type, its modules and what it says."""
+_TRACE = "Traceback (most recent call last)"
 _PLACE = "kdissect read "
 """The begin of a note behind that line."""
 _SETTLED: set[str] = set()
@@ -81,7 +82,8 @@ def reason(error: Exception) -> str:
     name that `note_place` noted, else the first line of Spark's message and the first cause below it."""
     thrown = getattr(error, "java_exception", None)
     lines = [line.strip() for line in (str(error) if thrown is None else str(thrown)).splitlines()]
-    for begin in (i for i, line in enumerate(lines) if "Traceback (most recent call last)" in line):
+    traces = [i for i, line in enumerate(lines) if _TRACE in line]
+    for begin in sorted(traces, key=lambda i: not lines[i].startswith(_TRACE)):  # behind words it is of Spark's code
         at, raised = next(
             ((i, found) for i, line in enumerate(lines) if i > begin and (found := _RAISED.match(line))), (0, None)
         )
