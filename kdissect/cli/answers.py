@@ -57,12 +57,13 @@ def table_columns(
     sort: Sequence[str] | None = None,
 ) -> list[str]:  # fmt: skip
     """The columns to print of a table; `where` and `sort` are the question, whose columns a terminal shows. Raises
-    UsageError for an unknown table or column."""
+    UsageError for an unknown table or column, and for a column that is named twice."""
     from kdissect.cli.printing import table_rows
+    from kdissect.engine.named import choose_columns
     from kdissect.tables import declaration
 
     table_rows.refuse_binary(form, output)
-    known = declaration.columns_of(table, selected)
+    known = declaration.columns_of(table, choose_columns(table, selected))
     if form in EXCHANGE_FORMATS:
         from kdissect.tables import exchange_formats
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kdissect.capture.clock import nanoseconds
+from kdissect.engine.named import list_names
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
 
@@ -98,6 +99,7 @@ class Analysis:
         """
         from kdissect.analysis.latency import checked, latency
 
+        by = list_names(by)
         columns = checked(by, every)
         asked = _latency_tables(columns)
         if self._capture.frugal and not {"topic", "hold"} & set(columns):
@@ -132,6 +134,7 @@ class Analysis:
         """
         from kdissect.analysis.deliveries.delivery_latency import checked, columns_read, delivery_latency
 
+        by = list_names(by)
         checked(by, every)
         return delivery_latency(self._capture.table("deliveries", columns_read(by), where), by, every)
 
@@ -147,6 +150,7 @@ class Analysis:
         """
         from kdissect.analysis.budget import time_budget
 
+        by = list_names(by)
         tables, first, last = self._of_ledger(by, start, end)
         return time_budget(tables, by, every, first, last)
 
@@ -161,8 +165,9 @@ class Analysis:
         """
         from kdissect.analysis.ledger.time_ledger import time_ledger
 
+        by = list_names(by)
         tables, first, last = self._of_ledger(by, start, end)
-        return time_ledger(tables, by, first, last, subjects)
+        return time_ledger(tables, by, first, last, None if subjects is None else list_names(subjects))
 
     def _of_ledger(
         self, by: Sequence[str], start: str | datetime | None, end: str | datetime | None
@@ -273,6 +278,7 @@ class Analysis:
         """
         from kdissect.analysis.diff import diff
 
+        by = list_names(by)
         return diff(self._compared(by), Analysis(other)._compared(by), by)
 
     def _compared(self, by: Sequence[str]) -> Mapping[str, pa.Table]:

@@ -17,6 +17,7 @@ from kdissect.capture.clock import nanoseconds
 from kdissect.capture.sources import Source
 from kdissect.engine.bounds.room import checked
 from kdissect.engine.capture_tables import JOINED, MADE, CaptureTables
+from kdissect.engine.named import choose_columns_of_each
 from kdissect.engine.settings import Progress, Settings
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
@@ -201,6 +202,7 @@ class Capture(CaptureTables):
         from kdissect.tables.formats import write_parquet
 
         written: dict[str, int] = {}
+        tables = choose_columns_of_each(tables)
         held = {name: columns for name, columns in tables.items() if declared(name).made.needs_everything}
         if held and self.size is None:  # a pipe is read once
             held = dict(tables)

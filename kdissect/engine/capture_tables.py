@@ -14,6 +14,7 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import READING, memory_text
+from kdissect.engine.named import choose_columns, choose_columns_of_each, list_names
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.output import distinct, scratch
@@ -83,19 +84,22 @@ class CaptureTables:
     ) -> pa.Table:  # fmt: skip
         """A whole table in the contract's order.
 
-        `columns`: names, in the order wanted. `where`: an expression such as "api = 'Fetch' and latency_ms > 500".
-        `reveal`: keys, values and headers of `records` are shown; without it only their sizes are. `sort`: columns to
-        order by instead, `-` before a name for the largest first, null last; `limit`: at most so many rows. Raises
-        UsageError for an unknown table or column or a bad expression, CaptureError when nothing can be read.
+        `columns`: names, in the order wanted, each once; a text is one name. `where`: an expression such as "api =
+        'Fetch' and latency_ms > 500". `reveal`: keys, values and headers of `records` are shown; without it only their
+        sizes are. `sort`: columns to order by instead, `-` before a name for the largest first, null last; `limit`: at
+        most so many rows. Raises UsageError for an unknown table or column or a bad expression, CaptureError when
+        nothing can be read.
         """
+        columns = choose_columns(name, columns)
         if sort is None and limit is None:
             return self._tables({name: columns}, {name: where}, reveal=reveal)[name]
         from kdissect.tables.sorting import arranged, sort_keys
 
+        sort = None if sort is None else list_names(sort)
         keys = [key.column for key in sort_keys(sort, declared(name).schema)]
         wanted = None if columns is None else [*dict.fromkeys([*columns, *keys])]
         made = arranged(self._tables({name: wanted}, {name: where}, reveal=reveal)[name], sort, limit)
-        return made if columns is None else made.select(list(columns))
+        return made if columns is None else made.select(columns)
 
     def tables(
         self,
@@ -109,7 +113,7 @@ class CaptureTables:
 
         `where` has filters by table. `reveal` as in `table`.
         """
-        asked = names if isinstance(names, Mapping) else dict.fromkeys(MADE if names is None else names)
+        asked = choose_columns_of_each(MADE if names is None else names)
         return self._tables(asked, where or {}, reveal=reveal)
 
     @property
@@ -162,6 +166,7 @@ class CaptureTables:
     ) -> Iterator[pa.RecordBatch]:
         """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet. Where a
         filter says up to when, and the analysis takes part, rows come once everything was read, as from `parts`."""
+        columns = choose_columns(name, columns)
         shown = columns_of(name, columns)
         condition = self._condition(name, where)
         made = _with_filter(shown, condition)
@@ -189,6 +194,7 @@ class CaptureTables:
 
         Raises ScratchFull (a KdissectError) where there is no room for them.
         """
+        columns = choose_columns(name, columns)
         if name == JOINED:
             yield from self.batches(name, columns, where)
             return
@@ -212,7 +218,7 @@ class CaptureTables:
         """
         from kdissect.engine.bounds.spool import Spool
 
-        run, shown, found = self._run(tables, where or {})
+        run, shown, found = self._run(choose_columns_of_each(tables), where or {})
         with scratch() as folder, Spool(Path(folder)) as spool:
             for part in run.settled(spool):
                 names = [name for name in tables if name in part]
@@ -277,7 +283,7 @@ class CaptureTables:
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> pa.RecordBatchReader:
         """`batches` as a stream with the Arrow PyCapsule interface, which other libraries take as it is."""
-        shown = columns_of(name, columns)
+        shown = columns_of(name, choose_columns(name, columns))
         schema = pa.schema([SCHEMAS[name].field(column) for column in shown])
         return pa.RecordBatchReader.from_batches(schema, self.batches(name, columns, where, reveal=reveal))
 
