@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -259,9 +260,9 @@ def open_capture(
     that do not fit are left out, and reported (`Capture.left_out`, a row of `problems`). None: as many as they need.
     Tables in pieces (`batches`, `ordered`, `save`) and the first screen take flat memory anyway.
 
-    Raises CaptureError when there is no such capture, or it is none; Raises UsageError for a time that cannot be read,
-    a file that is no key log, a client, broker or topic that is no possible name, several captures to follow. Also for
-    `jobs`, `slow` or `memory` that is no number of them.
+    Raises CaptureError when there is no such capture, or it is none; Raises UsageError for a source that is none or an
+    empty name, a time that cannot be read, a file that is no key log, a client, broker or topic that is no possible
+    name, several captures to follow. Also for `jobs`, `slow` or `memory` that is no number of them.
     """
     if "IPython" in sys.modules:
         from kdissect.engine.display import in_notebooks
@@ -274,10 +275,10 @@ def open_capture(
         keys = read_key_log(keylog)
     names = read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts)
     wish = selection(client, broker, topic, names)
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs}")
-    if slow is not None and not slow > 0:
-        raise UsageError(f"slow is a number of seconds above 0, not {slow}")
+    if jobs is not None and not (isinstance(jobs, Integral) and jobs >= 1):
+        raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs!r}")
+    if slow is not None and not (isinstance(slow, Real) and slow > 0):
+        raise UsageError(f"slow is a number of seconds above 0, not {slow!r}")
     checked(memory)
     captures = open_captures(source, growing=follow is not None)
     settings = Settings(
