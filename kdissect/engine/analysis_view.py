@@ -187,7 +187,8 @@ class Analysis:
         from kdissect.analysis.sights.both_ends import WAYS
         from kdissect.engine.sights.searching import find_sights
 
-        found = find_sights(self._capture._captures, self._capture._settings)
+        with self._capture.turns.one_read():
+            found = find_sights(self._capture._captures, self._capture._settings)
         return WAYS.empty_table() if found is None else found.ways
 
     def slowest(self) -> pa.Table:

@@ -15,6 +15,7 @@ from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import READING, memory_text
 from kdissect.engine.named import choose_columns, choose_columns_of_each, list_names
+from kdissect.engine.reading_turns import ReadingTurns, reads_capture
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.output import distinct, scratch
@@ -46,7 +47,7 @@ ORDERED = ("records",)
 
 
 class CaptureTables:
-    """The tables of one or more captures. Every method reads them again.
+    """The tables of one or more captures. Every method reads them again, and one thread at a time may.
 
     A table has the same name, columns and values here, on the command line, in Parquet and in Spark; see
     `kdissect.tables.declaration`.
@@ -56,6 +57,8 @@ class CaptureTables:
         self._captures = captures
         self._settings = settings
         self._keylog = keylog
+        self.turns = ReadingTurns(captures)
+        """Lets one thread read at a time."""
 
     @property
     def names(self) -> list[str]:
@@ -78,6 +81,7 @@ class CaptureTables:
                     return member.path
         return None
 
+    @reads_capture
     def table(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False,
         sort: Sequence[str] | None = None, limit: int | None = None,
@@ -101,6 +105,7 @@ class CaptureTables:
         made = arranged(self._tables({name: wanted}, {name: where}, reveal=reveal)[name], sort, limit)
         return made if columns is None else made.select(columns)
 
+    @reads_capture
     def tables(
         self,
         names: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
@@ -126,6 +131,7 @@ class CaptureTables:
         """Whether answers are to be made without holding all rows: memory is limited, and the input is not small."""
         return self._settings.memory is not None and (self.size is None or self.size > SMALL)
 
+    @reads_capture
     def latencies(
         self, columns: Sequence[str], read: Mapping[str, Sequence[str]], every: float | None, where: str | None
     ) -> pa.Table:
@@ -138,6 +144,7 @@ class CaptureTables:
         settings = self._reading(tables, {"exchanges": condition}, False)
         return latencies(self._captures, settings, columns, tables, every, condition)
 
+    @reads_capture
     def session_rows(self, read: Mapping[str, Sequence[str]]) -> tuple[SessionRows, pa.Table]:
         """The rows for figures of fetch sessions, in flat memory, and the table `share_sessions`; `read`: table ->
         columns that they are made of."""
@@ -161,6 +168,7 @@ class CaptureTables:
         frame: pandas.DataFrame = table.to_pandas(types_mapper=pandas.ArrowDtype)
         return frame
 
+    @reads_capture
     def batches(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> Iterator[pa.RecordBatch]:
@@ -186,6 +194,7 @@ class CaptureTables:
             for _, piece in books.pieces_at_the_end():
                 yield from books.builder.finished(name, [piece], condition, shown).to_batches()
 
+    @reads_capture
     def ordered(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> Iterator[pa.RecordBatch]:
@@ -207,6 +216,7 @@ class CaptureTables:
         with scratch() as folder:
             yield from in_order(run, name, shown[name], found[name], Path(folder))
 
+    @reads_capture
     def parts(
         self, tables: Mapping[str, Sequence[str] | None], where: Mapping[str, str] | None = None
     ) -> Iterator[dict[str, pa.Table]]:
@@ -296,6 +306,7 @@ class CaptureTables:
         batches = list(self.message_batches(api, direction))
         return pa.Table.from_batches(batches)
 
+    @reads_capture
     def message_batches(self, api: str, direction: str) -> Iterator[pa.RecordBatch]:
         """`messages` in pieces of one schema; at least one, maybe empty."""
         kind = _message_type(api, direction)
@@ -308,6 +319,7 @@ class CaptureTables:
         if none:
             yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
+    @reads_capture
     def summary(self, by: str = "api") -> Summary:
         """The first screen as data; `by` groups its latencies: api, client, broker or version."""
         from kdissect.engine.extracts.overview import overview
