@@ -20,12 +20,12 @@ import pyarrow.compute as pc
 from kdissect.analysis.cluster_split import each_cluster, with_cluster
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.sessions.membership import within
-from kdissect.analysis.topic_names import topics_or_ids
 from kdissect.arrays.arrow import Int64s, ints, whole
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME, By
 from kdissect.tables.makers import fills
+from kdissect.tables.topics import topics_or_ids
 
 SCHEMA = SCHEMAS["topic_traffic"]
 SUBJECT = ("client_id", "client_ip", "group_id", "topic", "topic_id", "partition")

@@ -39,8 +39,8 @@ def _moment(text: str) -> datetime:
         raise UsageError(_no_time(text)) from None
 
 
-def _no_time(given: object) -> str:
-    return f"{given!r} is not a time; say it like 10:30:00 or 2026-11-21T10:30:00"
+def _no_time(moment: object) -> str:
+    return f"{moment!r} is not a time; say it like 10:30:00 or 2026-11-21T10:30:00"
 
 
 def _of_day(text: str, captures: Sequence[CaptureSet]) -> datetime:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kdissect.capture.clock import nanoseconds
-from kdissect.engine.named import list_names
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
+from kdissect.tables.projection import list_names
 
 if TYPE_CHECKING:
     from kdissect.analysis.questions.explanation import Explanation

@@ -18,13 +18,13 @@ from kdissect.capture.clock import nanoseconds
 from kdissect.capture.sources import Source
 from kdissect.engine.bounds.room import checked
 from kdissect.engine.capture_tables import JOINED, MADE, CaptureTables
-from kdissect.engine.named import choose_columns_of_each
-from kdissect.engine.reading_turns import reads_capture
+from kdissect.engine.common import reads_capture
 from kdissect.engine.settings import Progress, Settings
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import columns_of, declared, schema_of
 from kdissect.tables.host_names import read_names
+from kdissect.tables.projection import choose_columns_of_each
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import selection
 

@@ -14,14 +14,14 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import READING, memory_text
-from kdissect.engine.named import choose_columns, choose_columns_of_each, list_names
-from kdissect.engine.reading_turns import ReadingTurns, reads_capture
+from kdissect.engine.common import ReadingTurns, reads_capture
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.output import distinct, scratch
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared, schema_of
 from kdissect.tables.declaration.model import By
+from kdissect.tables.projection import choose_columns, choose_columns_of_each, list_names
 from kdissect.tables.where import Filter, parse
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.topic_names import topics_or_ids
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, encoded, ints, times
+from kdissect.tables.topics import topics_or_ids
 
 EXCHANGES = ("exchange_id", "client_id", "broker", "request_first_at", "response_first_at", "response_last_at")
 PARTITIONS = ("exchange_id", "topic", "topic_id", "partition", "record_bytes")

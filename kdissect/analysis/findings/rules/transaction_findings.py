@@ -13,9 +13,9 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
-from kdissect.analysis.topic_names import topics_or_ids
 from kdissect.arrays.arrow import MILLI, NULL_TIME, earliest, ints, latest, times
 from kdissect.schema.apikeys import ApiKey
+from kdissect.tables.topics import topics_or_ids
 
 FENCED = {"INVALID_PRODUCER_EPOCH": 47, "TRANSACTION_COORDINATOR_FENCED": 52, "PRODUCER_FENCED": 90}
 INVALID_TXN_STATE = 48
