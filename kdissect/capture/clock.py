@@ -24,6 +24,8 @@ def nanoseconds(moment: str | datetime | None, captures: Sequence[CaptureSet] = 
         return None
     if isinstance(moment, str):
         moment = _of_day(moment, captures) if re.fullmatch(_TIME_OF_DAY, moment.strip()) else _moment(moment)
+    if not isinstance(moment, datetime):
+        raise UsageError(_no_time(moment))
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - EPOCH
@@ -34,7 +36,11 @@ def _moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{text!r} is not a time; say it like 10:30:00 or 2026-11-21T10:30:00") from None
+        raise UsageError(_no_time(text)) from None
+
+
+def _no_time(moment: object) -> str:
+    return f"{moment!r} is not a time; say it like 10:30:00 or 2026-11-21T10:30:00"
 
 
 def _of_day(text: str, captures: Sequence[CaptureSet]) -> datetime:

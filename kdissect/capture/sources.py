@@ -31,7 +31,7 @@ from kdissect.capture.captureset import CaptureSet, Member, refuse
 from kdissect.capture.magic import recognise
 from kdissect.capture.rotation import Rotation
 from kdissect.capture.window import Window
-from kdissect.problems import CaptureError, CaptureNotFound, NotACapture
+from kdissect.problems import CaptureError, CaptureNotFound, NotACapture, UsageError
 
 COMPRESSED = (".gz", ".zst", ".zstd", ".lz4", ".xz")
 """What compression puts behind a file's name."""
@@ -41,6 +41,7 @@ _TIME = r"[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-6]\d)?"
 _CLOCK = r"[0-2]\d[-_.:h]?[0-5]\d[-_.:m]?[0-6]\d"  # without a date: to the second, or any number would pass
 _WHEN = rf"^(?P<stem>.*?)[-_.]?(?:(?:\d{{5}}[-_])?{_DATE}(?:[-_.T ]*{_TIME}(?:\.\d+)?Z?)?|1\d{{9}}|(?<=[-_.]){_CLOCK})$"
 
+NO_SOURCE = "{!r} is no capture: give a path, a glob pattern, a directory, an open binary file, or a list of these"
 Source = str | os.PathLike[str] | BinaryIO
 
 
@@ -78,10 +79,13 @@ def open_captures(sources: Source | Iterable[Source], growing: bool = False) -> 
     brings in are being recorded, and have a file more now and then.
 
     `sources`: a path, a glob pattern, a directory, `-`, an open binary file, or a list of these. Regular files are
-    recognised here, pipes and open files when they are read. Raises CaptureNotFound, CaptureUnreadable or NotACapture.
+    recognised here, pipes and open files when they are read. Raises CaptureNotFound, CaptureUnreadable or NotACapture;
+    UsageError for anything else and for an empty name.
     """
     if isinstance(sources, str | os.PathLike) or hasattr(sources, "read"):
         sources = [cast(Source, sources)]
+    if not isinstance(sources, Iterable) or isinstance(sources, bytes):
+        raise UsageError(NO_SOURCE.format(sources))
     named = _Named()
     for source in sources:
         named.collect(source)
@@ -118,7 +122,11 @@ class _Named:
                 Member(spell_name(Path(name).name) if isinstance(name, str) and name[:1] != "<" else "-", file=source)
             )
             return
-        text = os.fspath(source)
+        text = os.fspath(source) if isinstance(source, str | os.PathLike) else source
+        if not isinstance(text, str):
+            raise UsageError(NO_SOURCE.format(source))
+        if not text:
+            raise UsageError("an empty name is no capture; the current directory is .")
         if text == "-":
             self.members.append(Member("-", file=sys.stdin.buffer))
             return

@@ -52,12 +52,12 @@ def _broker(row: Mapping[str, Any], tables: Tables, width: int, top: int, plain:
     else:
         facts = ["No fetch session seen: no answer that tells of one was captured."]
     trouble = [
-        f"{words.count(row[column])} {text}"
-        for column, text in (
-            ("refused", "requests for a session refused"),
-            ("lost", "answers that a session is not known"),
-            ("epoch_errors", "wrong epochs"),
-            ("topic_id_errors", "changes between names and topic ids"),
+        words.number_of(row[column], one, several)
+        for column, one, several in (
+            ("refused", "request for a session refused", "requests for a session refused"),
+            ("lost", "answer that a session is not known", "answers that a session is not known"),
+            ("epoch_errors", "wrong epoch", "wrong epochs"),
+            ("topic_id_errors", "change between names and topic ids", "changes between names and topic ids"),
         )
         if row[column]
     ]

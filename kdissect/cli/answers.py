@@ -57,12 +57,14 @@ def table_columns(
     sort: Sequence[str] | None = None,
 ) -> list[str]:  # fmt: skip
     """The columns to print of a table; `where` and `sort` are the question, whose columns a terminal shows. Raises
-    UsageError for an unknown table or column."""
+    UsageError for an unknown table or column, and for a column that is named twice."""
     from kdissect.cli.printing import table_rows
     from kdissect.tables import declaration
+    from kdissect.tables.suggestion import refuse_repeated
 
     table_rows.refuse_binary(form, output)
     known = declaration.columns_of(table, selected)
+    refuse_repeated(table, known)
     if form in EXCHANGE_FORMATS:
         from kdissect.tables import exchange_formats
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from kdissect.capture.clock import nanoseconds
 from kdissect.problems import UsageError
-from kdissect.tables.declaration import TABLES, readers
+from kdissect.tables.declaration import SCHEMAS, TABLES, readers
+from kdissect.tables.projection import list_names
 
 if TYPE_CHECKING:
     from kdissect.analysis.questions.explanation import Explanation
@@ -98,6 +99,7 @@ class Analysis:
         """
         from kdissect.analysis.latency import checked, latency
 
+        by = list_names(by)
         columns = checked(by, every)
         asked = _latency_tables(columns)
         if self._capture.frugal and not {"topic", "hold"} & set(columns):
@@ -132,6 +134,7 @@ class Analysis:
         """
         from kdissect.analysis.deliveries.delivery_latency import checked, columns_read, delivery_latency
 
+        by = list_names(by)
         checked(by, every)
         return delivery_latency(self._capture.table("deliveries", columns_read(by), where), by, every)
 
@@ -147,6 +150,7 @@ class Analysis:
         """
         from kdissect.analysis.budget import time_budget
 
+        by = list_names(by)
         tables, first, last = self._of_ledger(by, start, end)
         return time_budget(tables, by, every, first, last)
 
@@ -161,8 +165,9 @@ class Analysis:
         """
         from kdissect.analysis.ledger.time_ledger import time_ledger
 
+        by = list_names(by)
         tables, first, last = self._of_ledger(by, start, end)
-        return time_ledger(tables, by, first, last, subjects)
+        return time_ledger(tables, by, first, last, None if subjects is None else list_names(subjects))
 
     def _of_ledger(
         self, by: Sequence[str], start: str | datetime | None, end: str | datetime | None
@@ -182,7 +187,8 @@ class Analysis:
         from kdissect.analysis.sights.both_ends import WAYS
         from kdissect.engine.sights.searching import find_sights
 
-        found = find_sights(self._capture._captures, self._capture._settings)
+        with self._capture.turns.one_read():
+            found = find_sights(self._capture._captures, self._capture._settings)
         return WAYS.empty_table() if found is None else found.ways
 
     def slowest(self) -> pa.Table:
@@ -201,7 +207,7 @@ class Analysis:
         """The longest silences of each client, broker and partition (`silences.find_silences`)."""
         from kdissect.analysis.questions.silences import find_silences
 
-        return find_silences(self._capture.tables(readers.SILENCES.tables))
+        return find_silences(self._capture.tables(_with_topic_ids(readers.SILENCES.tables)))
 
     def topic_gap(self) -> TopicGap | None:
         """The two topics that are furthest apart in how long writing to them takes (`topic_gap.find_topic_gap`)."""
@@ -273,6 +279,7 @@ class Analysis:
         """
         from kdissect.analysis.diff import diff
 
+        by = list_names(by)
         return diff(self._compared(by), Analysis(other)._compared(by), by)
 
     def _compared(self, by: Sequence[str]) -> Mapping[str, pa.Table]:
@@ -294,3 +301,11 @@ def _latency_tables(columns: Collection[str]) -> dict[str, tuple[str, ...]]:
             del tables[name]
         tables["fetches"] = ("exchange_id", "excess_ms")
     return tables
+
+
+def _with_topic_ids(tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The columns to read, and for topics without a name their ids."""
+    return {
+        name: (*columns, "topic_id") if "topic" in columns and "topic_id" in SCHEMAS[name].names else columns
+        for name, columns in tables.items()
+    }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -17,11 +18,13 @@ from kdissect.capture.clock import nanoseconds
 from kdissect.capture.sources import Source
 from kdissect.engine.bounds.room import checked
 from kdissect.engine.capture_tables import JOINED, MADE, CaptureTables
+from kdissect.engine.common import reads_capture
 from kdissect.engine.settings import Progress, Settings
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import columns_of, declared, schema_of
 from kdissect.tables.host_names import read_names
+from kdissect.tables.projection import choose_columns_of_each
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import selection
 
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
 
 
 class Capture(CaptureTables):
-    """One or more captures, opened but not read. Every method reads them again (standard input can be read only once).
+    """One or more captures, opened but not read. Every method reads them again (a pipe can be read only once). A second
+    thread that reads at the same time gets a UsageError; a capture may be opened several times, once for each thread.
 
     Made by `kdissect.open`. A table has the same name, columns and values here, on the command line, in Parquet and in
     Spark; see `kdissect.tables.declaration`.
@@ -59,6 +63,7 @@ class Capture(CaptureTables):
 
         return Analysis(self)
 
+    @reads_capture
     def show(self, exchange_id: str | None = None, frame: int | None = None, *, reveal: bool = False) -> list[Shown]:
         """One exchange with every byte of its request and response explained; by frame, all that this frame completed.
 
@@ -70,6 +75,7 @@ class Capture(CaptureTables):
 
         return show(self._captures, self._everything, parse_target(exchange_id, frame), reveal)
 
+    @reads_capture
     def cut(
         self,
         target: str | Path | BinaryIO,
@@ -104,6 +110,7 @@ class Capture(CaptureTables):
         )  # fmt: skip
         return cut(self._captures, self._everything, part, target)
 
+    @reads_capture
     def commented(self, target: str | Path | BinaryIO, comments: pa.Table) -> Commented:
         """Write the same packets, as pcapng, with comments: a table of file, frame (as other tables name them) and
         comment. Raises UsageError for several captures and for pipes, OutputError.
@@ -132,6 +139,7 @@ class Capture(CaptureTables):
             raise UsageError("no connection of this capture has an exchange of what was asked for")
         return frozenset(int(one, 16) for one in found)
 
+    @reads_capture
     def redact(self, target: str | Path | BinaryIO, *, names: StandIns | None = None, plain: bool = False) -> Redacted:
         """Write a copy that can be shown to others. Record keys, values and headers, credentials, addresses of clients
         and everything that is not Kafka are replaced by stand-ins of the same length. With `names`
@@ -146,6 +154,7 @@ class Capture(CaptureTables):
         self.not_input(target)
         return redact(self._captures, self._everything, target, names, plain)
 
+    @reads_capture
     def check(self, names: StandIns | None = None) -> Checked:
         """Look for what `redact` would replace in this capture, which should be a redacted one; `names` are those of
         the key file that it was redacted with, without them names are not judged.
@@ -156,6 +165,7 @@ class Capture(CaptureTables):
 
         return check(self._captures, self._everything, names)
 
+    @reads_capture
     def report(self, target: str | Path | BinaryIO, *, named: str | None = None) -> int:
         """Write the capture as one HTML file that any browser opens: findings, latency, sessions, versions, throughput,
         quality; returns its bytes.
@@ -181,6 +191,7 @@ class Capture(CaptureTables):
             made = report.make_report(found, summary, named or shlex.join(files), explain, ways, bounded.left_out)
             return stream.write(report.render(made).encode())
 
+    @reads_capture
     def save(self, directory: str | Path, tables: Mapping[str, Sequence[str] | None] | None = None) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table. Memory stays flat: rows lie in
         temporary files in the directory until all of them can be put in order. Where several threads work on a large
@@ -201,6 +212,7 @@ class Capture(CaptureTables):
         from kdissect.tables.formats import write_parquet
 
         written: dict[str, int] = {}
+        tables = choose_columns_of_each(tables)
         held = {name: columns for name, columns in tables.items() if declared(name).made.needs_everything}
         if held and self.size is None:  # a pipe is read once
             held = dict(tables)
@@ -257,9 +269,9 @@ def open_capture(
     that do not fit are left out, and reported (`Capture.left_out`, a row of `problems`). None: as many as they need.
     Tables in pieces (`batches`, `ordered`, `save`) and the first screen take flat memory anyway.
 
-    Raises CaptureError when there is no such capture, or it is none; Raises UsageError for a time that cannot be read,
-    a file that is no key log, a client, broker or topic that is no possible name, several captures to follow. Also for
-    `jobs`, `slow` or `memory` that is no number of them.
+    Raises CaptureError when there is no such capture, or it is none; Raises UsageError for a source that is none or an
+    empty name, a time that cannot be read, a file that is no key log, a client, broker or topic that is no possible
+    name, several captures to follow. Also for `jobs`, `slow` or `memory` that is no number of them.
     """
     if "IPython" in sys.modules:
         from kdissect.engine.display import in_notebooks
@@ -272,10 +284,10 @@ def open_capture(
         keys = read_key_log(keylog)
     names = read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts)
     wish = selection(client, broker, topic, names)
-    if jobs is not None and jobs < 1:
-        raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs}")
-    if slow is not None and not slow > 0:
-        raise UsageError(f"slow is a number of seconds above 0, not {slow}")
+    if jobs is not None and not (isinstance(jobs, Integral) and jobs >= 1):
+        raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs!r}")
+    if slow is not None and not (isinstance(slow, Real) and slow > 0):
+        raise UsageError(f"slow is a number of seconds above 0, not {slow!r}")
     checked(memory)
     captures = open_captures(source, growing=follow is not None)
     settings = Settings(

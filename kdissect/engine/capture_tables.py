@@ -14,12 +14,14 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import READING, memory_text
+from kdissect.engine.common import ReadingTurns, reads_capture
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.output import distinct, scratch
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared, schema_of
 from kdissect.tables.declaration.model import By
+from kdissect.tables.projection import choose_columns, choose_columns_of_each, list_names
 from kdissect.tables.where import Filter, parse
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ ORDERED = ("records",)
 
 
 class CaptureTables:
-    """The tables of one or more captures. Every method reads them again.
+    """The tables of one or more captures. Every method reads them again, and one thread at a time may.
 
     A table has the same name, columns and values here, on the command line, in Parquet and in Spark; see
     `kdissect.tables.declaration`.
@@ -55,6 +57,8 @@ class CaptureTables:
         self._captures = captures
         self._settings = settings
         self._keylog = keylog
+        self.turns = ReadingTurns(captures)
+        """Lets one thread read at a time."""
 
     @property
     def names(self) -> list[str]:
@@ -77,26 +81,31 @@ class CaptureTables:
                     return member.path
         return None
 
+    @reads_capture
     def table(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False,
         sort: Sequence[str] | None = None, limit: int | None = None,
     ) -> pa.Table:  # fmt: skip
         """A whole table in the contract's order.
 
-        `columns`: names, in the order wanted. `where`: an expression such as "api = 'Fetch' and latency_ms > 500".
-        `reveal`: keys, values and headers of `records` are shown; without it only their sizes are. `sort`: columns to
-        order by instead, `-` before a name for the largest first, null last; `limit`: at most so many rows. Raises
-        UsageError for an unknown table or column or a bad expression, CaptureError when nothing can be read.
+        `columns`: names, in the order wanted, each once; a text is one name. `where`: an expression such as "api =
+        'Fetch' and latency_ms > 500". `reveal`: keys, values and headers of `records` are shown; without it only their
+        sizes are. `sort`: columns to order by instead, `-` before a name for the largest first, null last; `limit`: at
+        most so many rows. Raises UsageError for an unknown table or column or a bad expression, CaptureError when
+        nothing can be read.
         """
+        columns = choose_columns(name, columns)
         if sort is None and limit is None:
             return self._tables({name: columns}, {name: where}, reveal=reveal)[name]
         from kdissect.tables.sorting import arranged, sort_keys
 
+        sort = None if sort is None else list_names(sort)
         keys = [key.column for key in sort_keys(sort, declared(name).schema)]
         wanted = None if columns is None else [*dict.fromkeys([*columns, *keys])]
         made = arranged(self._tables({name: wanted}, {name: where}, reveal=reveal)[name], sort, limit)
-        return made if columns is None else made.select(list(columns))
+        return made if columns is None else made.select(columns)
 
+    @reads_capture
     def tables(
         self,
         names: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
@@ -109,7 +118,7 @@ class CaptureTables:
 
         `where` has filters by table. `reveal` as in `table`.
         """
-        asked = names if isinstance(names, Mapping) else dict.fromkeys(MADE if names is None else names)
+        asked = choose_columns_of_each(MADE if names is None else names)
         return self._tables(asked, where or {}, reveal=reveal)
 
     @property
@@ -122,6 +131,7 @@ class CaptureTables:
         """Whether answers are to be made without holding all rows: memory is limited, and the input is not small."""
         return self._settings.memory is not None and (self.size is None or self.size > SMALL)
 
+    @reads_capture
     def latencies(
         self, columns: Sequence[str], read: Mapping[str, Sequence[str]], every: float | None, where: str | None
     ) -> pa.Table:
@@ -134,6 +144,7 @@ class CaptureTables:
         settings = self._reading(tables, {"exchanges": condition}, False)
         return latencies(self._captures, settings, columns, tables, every, condition)
 
+    @reads_capture
     def session_rows(self, read: Mapping[str, Sequence[str]]) -> tuple[SessionRows, pa.Table]:
         """The rows for figures of fetch sessions, in flat memory, and the table `share_sessions`; `read`: table ->
         columns that they are made of."""
@@ -157,11 +168,13 @@ class CaptureTables:
         frame: pandas.DataFrame = table.to_pandas(types_mapper=pandas.ArrowDtype)
         return frame
 
+    @reads_capture
     def batches(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet. Where a
         filter says up to when, and the analysis takes part, rows come once everything was read, as from `parts`."""
+        columns = choose_columns(name, columns)
         shown = columns_of(name, columns)
         condition = self._condition(name, where)
         made = _with_filter(shown, condition)
@@ -181,6 +194,7 @@ class CaptureTables:
             for _, piece in books.pieces_at_the_end():
                 yield from books.builder.finished(name, [piece], condition, shown).to_batches()
 
+    @reads_capture
     def ordered(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> Iterator[pa.RecordBatch]:
@@ -189,6 +203,7 @@ class CaptureTables:
 
         Raises ScratchFull (a KdissectError) where there is no room for them.
         """
+        columns = choose_columns(name, columns)
         if name == JOINED:
             yield from self.batches(name, columns, where)
             return
@@ -201,6 +216,7 @@ class CaptureTables:
         with scratch() as folder:
             yield from in_order(run, name, shown[name], found[name], Path(folder))
 
+    @reads_capture
     def parts(
         self, tables: Mapping[str, Sequence[str] | None], where: Mapping[str, str] | None = None
     ) -> Iterator[dict[str, pa.Table]]:
@@ -212,7 +228,7 @@ class CaptureTables:
         """
         from kdissect.engine.bounds.spool import Spool
 
-        run, shown, found = self._run(tables, where or {})
+        run, shown, found = self._run(choose_columns_of_each(tables), where or {})
         with scratch() as folder, Spool(Path(folder)) as spool:
             for part in run.settled(spool):
                 names = [name for name in tables if name in part]
@@ -277,7 +293,7 @@ class CaptureTables:
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> pa.RecordBatchReader:
         """`batches` as a stream with the Arrow PyCapsule interface, which other libraries take as it is."""
-        shown = columns_of(name, columns)
+        shown = columns_of(name, choose_columns(name, columns))
         schema = pa.schema([SCHEMAS[name].field(column) for column in shown])
         return pa.RecordBatchReader.from_batches(schema, self.batches(name, columns, where, reveal=reveal))
 
@@ -290,6 +306,7 @@ class CaptureTables:
         batches = list(self.message_batches(api, direction))
         return pa.Table.from_batches(batches)
 
+    @reads_capture
     def message_batches(self, api: str, direction: str) -> Iterator[pa.RecordBatch]:
         """`messages` in pieces of one schema; at least one, maybe empty."""
         kind = _message_type(api, direction)
@@ -302,6 +319,7 @@ class CaptureTables:
         if none:
             yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
+    @reads_capture
     def summary(self, by: str = "api") -> Summary:
         """The first screen as data; `by` groups its latencies: api, client, broker or version."""
         from kdissect.engine.extracts.overview import overview

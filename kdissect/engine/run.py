@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kdissect.capture import CaptureSet
 from kdissect.engine.books import Books
+from kdissect.engine.common import Common
 from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.passes.threads import SharedPass
 from kdissect.engine.settings import Settings
@@ -38,9 +39,10 @@ class Run(SharedPass):
 def selected(captures: Sequence[CaptureSet], settings: Settings) -> Selected:
     """The selection of `settings` ready to work on these captures.
 
-    Node ids become addresses, and ids of topics names, in a pass of their own, for messages tell them at any time. A
-    pipe is read only once: there ids of topics are known when a message has told them. Raises UsageError for a node id
-    that no message tells, and for node ids in a pipe.
+    Node ids become addresses, and ids of topics names, in a pass of their own, for messages tell them at any time. Node
+    ids are those of the whole files, whatever span of time is wanted: clients ask for them as they start. A pipe is
+    read only once: there ids of topics are known when a message has told them. Raises UsageError for a node id that no
+    message tells, and for node ids in a pipe.
     """
     wish = settings.selection or Selection()
     ends = [wish.broker_addresses] * len(captures) if wish.broker_addresses or wish.nodes else None
@@ -51,7 +53,8 @@ def selected(captures: Sequence[CaptureSet], settings: Settings) -> Selected:
             raise UsageError("a pipe is read once, and where a node is stands anywhere in it: say --broker as ip:port")
         return Selected(wish, ends)
     columns = {"exchanges": ["broker"]} if wish.nodes else {}
-    survey = Books(captures, {**columns, **({"topics": ["topic"]} if wish.topics else {})}, _all(settings))
+    whole = _of_all_times(settings) if wish.nodes else settings
+    survey = Books(captures, {**columns, **({"topics": ["topic"]} if wish.topics else {})}, _all(whole))
     for _ in Run(survey).rows():
         pass
     if wish.nodes:
@@ -61,6 +64,15 @@ def selected(captures: Sequence[CaptureSet], settings: Settings) -> Selected:
 
 def _all(settings: Settings) -> Settings:
     return replace(settings, selection=None, follow=None, reading=recording.Reading())
+
+
+def _of_all_times(settings: Settings) -> Settings:
+    """The settings without limits of time. What several captures saw together is kept by span, so it is looked for
+    again, unless it was given."""
+    if settings.after is settings.before is None:
+        return settings
+    common = settings.common if settings.common.given else Common()
+    return replace(settings, after=None, before=None, common=common)
 
 
 def _nodes(captures: Sequence[CaptureSet], names: Mapping[str, str], wish: Selection) -> list[tuple[Address, ...]]:

@@ -466,7 +466,9 @@ class TableBuilder:
         table = unified(pa.concat_tables(made, promote_options="none") if len(made) > 1 else made[0])
         if where is not None:
             table = filtered(name, table, where)
-        return order(name, table)
+        leading = sort_columns(name)[:1]
+        # `finish` has put its tables in order by columns that are not asked for and are gone by now
+        return order(name, table) if leading and leading[0] in table.schema.names else table
 
     def resolved(
         self,

@@ -1,13 +1,16 @@
-"""Finds the message fields that tables need by their declarations, so that nothing else is decoded."""
+"""The columns that callers name, and the message fields that tables need for them by their declarations: nothing else
+is decoded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from kdissect.problems import UsageError
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables import brokers, clients, groups, leaders, recordsets, topics, versions
-from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration import TABLES, columns_of
 from kdissect.tables.declaration.model import DeclarationError, Gathering, Path
+from kdissect.tables.suggestion import refuse_repeated
 
 Paths = dict[tuple[int, int], set[str]]
 
@@ -78,3 +81,36 @@ def only_gathered(tables: Mapping[str, Iterable[str]]) -> frozenset[tuple[int, i
             elif read not in (Gathering.BROKERS, Gathering.CLUSTERS):
                 others.update(GATHERED[read])
     return frozenset(GATHERED[Gathering.BROKERS].keys() - others)
+
+
+def list_names(names: str | Iterable[str]) -> list[str]:
+    """The names as a list; a text is one name. Raises UsageError for what is none."""
+    if isinstance(names, str):
+        return [names]
+    try:
+        listed = list(names)
+    except TypeError:
+        raise UsageError(f"names are texts in a list, not {names!r}") from None
+    for name in listed:
+        if not isinstance(name, str):
+            raise UsageError(f"a name is a text, not {name!r}")
+    return listed
+
+
+def choose_columns(table: str, columns: str | Iterable[str] | None) -> list[str] | None:
+    """The names of columns of a table, in the order asked for; None for all. Raises UsageError for an unknown table or
+    column, and for a column that is named twice."""
+    if columns is None:
+        columns_of(table)
+        return None
+    listed = columns_of(table, list_names(columns))
+    refuse_repeated(table, listed)
+    return listed
+
+
+def choose_columns_of_each(
+    tables: str | Iterable[str] | Mapping[str, Sequence[str] | None],
+) -> dict[str, list[str] | None]:
+    """The columns of each table that is named; None for all of them. Raises UsageError as `choose_columns` does."""
+    asked = tables if isinstance(tables, Mapping) else dict.fromkeys(list_names(tables))
+    return {name: choose_columns(name, columns) for name, columns in asked.items()}

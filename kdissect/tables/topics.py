@@ -30,6 +30,14 @@ from kdissect.tables.table_block import Block, instant
 from kdissect.tables.topic_lists import MARKED_ID
 
 
+def topics_or_ids(table: pa.Table) -> pa.ChunkedArray:
+    """The name of each row's topic, its id where no name is known; null where the row has neither."""
+    topics = table["topic"]
+    if not topics.null_count or "topic_id" not in table.schema.names:
+        return topics
+    return pc.coalesce(topics.cast(pa.string()), table["topic_id"].cast(pa.string()))
+
+
 class Source(NamedTuple):
     """A list of topics in a message: its path ("/" between lists), and the fields of its elements ("" none)."""
 

@@ -242,8 +242,11 @@ class _Parser:
         elif pa.types.is_integer(kind):
             column, kind = column.cast(pa.int64()), pa.int64()
         self.limits.append(Limit(str(operand.name), "in", tuple(value.as_py() for value in values)))
-        wanted = pa.array([value.as_py() for value in values if value.is_valid], kind)
-        return pc.if_else(column.is_valid(), column.isin(wanted), pa.scalar(None, pa.bool_()))
+        known = [value.as_py() for value in values if value.is_valid]
+        found, unknown = column.isin(pa.array(known, kind)), pa.scalar(None, pa.bool_())
+        if len(known) < len(values):  # one that is not among the others may be the null
+            return pc.if_else(found, pa.scalar(True), unknown)
+        return pc.if_else(column.is_valid(), found, unknown)
 
     def scaled(self, operand: _Operand, column: str | None) -> _Operand:
         """A value without its unit, in that of the column it is compared with."""
@@ -262,8 +265,11 @@ class _Parser:
 
     def like(self, operand: _Operand, *, ignore_case: bool = False) -> pc.Expression:
         column = self.field(operand)
+        kind = self.schema.field(str(operand.name)).type
         pattern = self.constant()
-        if not isinstance(pattern.value, str) or not pa.types.is_string(self.schema.field(str(operand.name)).type):
+        if not pa.types.is_string(kind):
+            raise self.error(f"LIKE compares text, and column {operand.name!r} is {_kind(kind)}", operand.place)
+        if not isinstance(pattern.value, str):
             raise self.error("LIKE compares text with a pattern in quotes", pattern.place)
         return pc.match_like(column, pattern.value, ignore_case=ignore_case)
 
@@ -368,4 +374,6 @@ def _kind(kind: pa.DataType) -> str:
         return "a time"
     if pa.types.is_boolean(kind):
         return "true or false"
+    if pa.types.is_list(kind):
+        return "a list"
     return "text" if pa.types.is_string(kind) else str(kind)

@@ -75,3 +75,21 @@ def test_what_no_answer_shows_any_more_is_not_hanging() -> None:
     [one] = found(200, answers=3)
     assert "to the end of the capture" in one["text"]
     assert "hanging" not in one["text"]
+
+
+def test_topics_without_a_name_are_told_apart_by_their_ids() -> None:
+    """The offsets of the two would be one that moves at every answer."""
+    fetches, partitions = [], []
+    for n in range(8):
+        name = f"{1:016x}:{n}"
+        fetches.append({"exchange_id": name, "response_first_at": START + n * SECOND // 2, "isolation_level": 1})
+        partitions.append({"exchange_id": name, "topic_id": "even" if n % 2 == 0 else "odd", "partition": 0,
+                           "error_code": 0, "high_watermark": 99, "last_stable_offset": 5 + n % 2})  # fmt: skip
+    rows = {"fetches": fetches, "fetch_partitions": partitions}
+    found = findings({name: made(name, some) for name, some in rows.items()}).findings.to_pylist()
+    assert {one["headline"] for one in found} == {
+        "a transaction held readers of even-0 back for 3.5 s", "a transaction held readers of odd-0 back for 3.0 s",
+    }  # fmt: skip
+    assert {one["filter"].partition(" and ")[0] for one in found} == {"topic_id = 'even'", "topic_id = 'odd'"}
+    assert all(f"of topic {one['filter'].split(chr(39))[1]} back" in one["text"] for one in found)
+    assert all(one["topic"] is None for one in found)

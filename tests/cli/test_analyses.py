@@ -48,6 +48,11 @@ def test_sessions(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert "No fetch with a session" in run(capsys, "sessions", str(ROOT / "captures" / "field_header_only.pcap"))
 
 
+def test_one_of_a_kind_is_in_the_singular(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "sessions", str(ROOT / "captures" / "raw_sessions.pcap"))
+    assert "  2 answers that a session is not known; 1 wrong epoch.\n" in out
+
+
 def test_latency(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     out = run(capsys, "latency", THROTTLED, "--by", "client,topic", "--where", "api = 'Fetch'", "--format", "jsonl")

@@ -188,6 +188,15 @@ def test_gaps_hold_no_message_of_their_subject(capsys: pytest.CaptureFixture[str
     assert client["waiting"] == len(open_requests)
 
 
+def test_gaps_keep_topics_without_a_name_apart() -> None:
+    """No message of this span tells the names of two topics."""
+    path = ROOT / "captures" / "k4_transactions.pcap"
+    rows = kdissect.open(path, start="2026-11-21T02:28:26").analysis.silences().to_pylist()
+    subjects = {row["subject"] for row in rows if row["by"] == "partition"}
+    assert {"L6-abiXZR4-nxNyTFbPpIw-2", "dXqtbQkaQ2-ur1pVr3XKgQ-2"} < subjects
+    assert not any("unknown" in one for one in subjects)
+
+
 def test_show_without_an_id_lists_the_slowest(capsys: pytest.CaptureFixture[str]) -> None:
     text = answer(capsys, "show", str(TINY))
     command = text.splitlines()[-1].strip()

@@ -59,6 +59,19 @@ def test_broker(text: str) -> None:
     assert same(kdissect.open(CLASSIC, broker=text).table("exchanges"), of(everything, "broker_port", 19092))
 
 
+@pytest.mark.parametrize("captures", [[CLASSIC], [CLASSIC, CAPTURES / "base_tiny.pcap"]])
+def test_a_node_id_that_only_other_spans_of_time_tell(captures: list[Path]) -> None:
+    span: dict[str, Any] = {"start": "2026-11-21T02:26:45", "end": "2026-11-21T02:26:50"}
+    by_id, by_address = (kdissect.open(captures, broker=one, **span) for one in (1, "127.0.0.1:19091"))
+    everything = kdissect.open(CLASSIC).table("connections")
+    assert of(everything, "broker_port", 19091)["broker"].unique().to_pylist() == ["1"]
+    found = by_id.table("exchanges")
+    assert found.num_rows > 0
+    assert found.equals(by_address.table("exchanges"))
+    with pytest.raises(UsageError, match="those known are 1, 2, 3"):
+        kdissect.open(captures, broker=9, **span).table("exchanges")
+
+
 def test_all_kinds_must_hold() -> None:
     everything = kdissect.open(CLASSIC).table("exchanges")
     chosen = kdissect.open(CLASSIC, client="jc-static", broker=[1, 3]).table("exchanges")

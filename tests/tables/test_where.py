@@ -14,6 +14,7 @@ TABLE = pa.table(
         "at": pa.array([datetime(2026, 1, d, tzinfo=UTC) for d in (1, 2, 3, 4)], pa.timestamp("us", "UTC")),
         "where": ["it's", "a_b", "axb", ""],
         "m": pa.array([1, 5, 3, 4], pa.int64()),
+        "names": pa.array([["x"], [], None, None], pa.list_(pa.string())),
     }
 )
 
@@ -33,6 +34,12 @@ TABLE = pa.table(
         ("n in (1, 3)", [0, 2]),
         ("n in (1.0, 3)", [0, 2]),
         ("n not in (1)", [1, 2]),
+        ("n in (1, null)", [0]),
+        ("n not in (1, null)", []),
+        ("n not in (1.5, null)", []),
+        ("n in (null)", []),
+        ("not (n in (null)) or n = 2", [1]),
+        ("api not in ('Fetch', null)", []),
         ("api in ('Produce', 'x')", [1]),
         ("latency_ms is null", [2]),
         ("latency_ms IS NOT NULL", [0, 1, 3]),
@@ -89,7 +96,9 @@ def test_columns():
         ("n", "expected a comparison"),
         ("1 = 1", "a comparison needs a column"),
         ("n = 1; drop table", "unexpected ';' at character 6"),
-        ("n like 'x'", "LIKE compares text"),
+        ("n like 'x'", "LIKE compares text, and column 'n' is a number at character 1"),
+        ("names not like '%x%'", "LIKE compares text, and column 'names' is a list at character 1"),
+        ("api like 5", "LIKE compares text with a pattern in quotes at character 10"),
         ("n is 5", "expected NULL"),
         ("n in 5", r"expected '\('"),
         ("api = n", "'api' is text, 'n' is a number"),

@@ -79,7 +79,7 @@ def get(tables: Tables, name: str) -> pa.Table:
     if table is None:
         return _empty(name)
     names = table.schema.names
-    absent = _read(name).difference(names)
+    absent = read_columns(name).difference(names)
     if not absent:
         return table
     fields = [field for field in SCHEMAS[name] if field.name in absent]
@@ -88,8 +88,11 @@ def get(tables: Tables, name: str) -> pa.Table:
 
 
 @cache
-def _read(name: str) -> frozenset[str]:
-    return frozenset(FINDINGS.tables[name])
+def read_columns(name: str) -> frozenset[str]:
+    """The columns that findings read of a table. Ids of topics come with the names: where no message tells a name,
+    texts and filters have the id."""
+    columns = frozenset(FINDINGS.tables[name])
+    return columns | {"topic_id"} if "topic" in columns and "topic_id" in SCHEMAS[name].names else columns
 
 
 @cache
@@ -121,6 +124,11 @@ def among(column: str, values: Iterable[object]) -> str:
     return equals(column, listed[0]) if len(listed) == 1 else f"{column} in ({', '.join(map(literal, listed))})"
 
 
+def of_topic(topic: str | None, topic_id: str | None) -> str:
+    """The condition for rows of a topic: by its name, or by its id where no name is known."""
+    return equals("topic", topic) if topic is not None or topic_id is None else equals("topic_id", topic_id)
+
+
 def both(*conditions: str) -> str:
     """All of the conditions."""
     return " and ".join(condition for condition in conditions if condition)
@@ -144,6 +152,8 @@ def finding(
     spans = TABLES[table].when
     names_of_rows = [name for name in ("exchange_id", "fetch_exchange_id") if name in present][:1]
     extra = [*names_of_rows, *(name for name in (*begins, *spans) if name in present)]
+    if "topic" in about and about["topic"] is None and "topic_id" in present:
+        extra.append("topic_id")
     for name in extra:
         columns[name] = whole[name].cast(pa.int64() if name == TIME_KEY else SCHEMAS[table].field(name).type)
     rows = pa.table(columns).filter(found.expression)
@@ -159,20 +169,23 @@ def finding(
             rows = rows.sort_by([(by, "ascending"), (name, "ascending")])
         first = rows[name][0].as_py()
     about.setdefault("cause", KINDS[kind].cause)
-    return [_write(Finding(kind, severity, "", table, condition, rows.num_rows, first, **about), values or {}, case)]
+    ids = names(rows["topic_id"]) if "topic_id" in extra else []
+    made = Finding(kind, severity, "", table, condition, rows.num_rows, first, **about)
+    return [_write(made, values or {}, case, ids[0] if len(ids) == 1 else None)]
 
 
-def _write(finding: Finding, values: Mapping[str, Any], case: str | None) -> Finding:
-    """The finding with its texts."""
+def _write(finding: Finding, values: Mapping[str, Any], case: str | None, topic_id: str | None) -> Finding:
+    """The finding with its texts. `topic_id`: of its topic, if that has no name."""
+    topic = finding.topic if finding.topic is not None else topic_id
     kind = KINDS[finding.id]
     lasted = (
         None if finding.first_at is None or finding.last_at is None else (finding.last_at - finding.first_at) / MILLI
     )
     own = {
-        "client": finding.client_id, "broker": finding.broker, "group": finding.group_id, "topic": finding.topic,
+        "client": finding.client_id, "broker": finding.broker, "group": finding.group_id, "topic": topic,
         "partition": finding.partition, "transaction": finding.transactional_id,
         "first": finding.first_at, "last": finding.last_at, "lasted": lasted, "count": finding.count,
-        "place": finding.topic if finding.partition is None else f"{finding.topic}-{finding.partition}",
+        "place": topic if finding.partition is None else f"{topic or '(unknown)'}-{finding.partition}",
     }  # fmt: skip
     told = {**own, **values}
     return finding._replace(

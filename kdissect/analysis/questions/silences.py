@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, encoded, ints, times
+from kdissect.tables.topics import topics_or_ids
 
 EXCHANGES = ("exchange_id", "client_id", "broker", "request_first_at", "response_first_at", "response_last_at")
-PARTITIONS = ("exchange_id", "topic", "partition", "record_bytes")
+PARTITIONS = ("exchange_id", "topic", "topic_id", "partition", "record_bytes")
 EACH = 3
 """Silences of one subject that are listed; the longest of all would often be those of one client."""
 SCHEMA = pa.schema(
@@ -54,7 +55,7 @@ def _carried(tables: Mapping[str, pa.Table], ids: pa.Array) -> tuple[Int64s, lis
         at = pc.index_in(table["exchange_id"].cast(pa.string()), ids)
         table = table.filter(pc.is_valid(at))
         rows.append(np.asarray(pc.drop_null(at), dtype=np.int64))
-        topic = pc.fill_null(table["topic"].cast(pa.string()), "(unknown)")
+        topic = pc.fill_null(topics_or_ids(table).cast(pa.string()), "(unknown)")
         number = pc.fill_null(table["partition"].cast(pa.string()), "?")
         places.append(pc.binary_join_element_wise(topic, number, "-"))
     joined = pa.chunked_array([chunk for one in places for chunk in pa.chunked_array(one).chunks], pa.string())

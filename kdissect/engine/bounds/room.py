@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from numbers import Real
 
 import pyarrow as pa
 
@@ -49,7 +50,9 @@ class Limited:
 
 
 def checked(memory: int | None) -> int | None:
-    """A budget in bytes, None for none. Raises UsageError for one that is too small."""
+    """A budget in bytes, None for none. Raises UsageError for one that is no number, or too small."""
+    if memory is not None and not isinstance(memory, Real):
+        raise UsageError(f"memory is a number of bytes, not {memory!r}")
     if memory is not None and memory < LEAST:
         raise UsageError(f"memory must be at least {LEAST // 1_000_000} MB, not {memory:,} bytes")
     return memory

@@ -15,6 +15,7 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, earliest, ints, latest, times
 from kdissect.schema.apikeys import ApiKey
+from kdissect.tables.topics import topics_or_ids
 
 FENCED = {"INVALID_PRODUCER_EPOCH": 47, "TRANSACTION_COORDINATOR_FENCED": 52, "PRODUCER_FENCED": 90}
 INVALID_TXN_STATE = 48
@@ -213,11 +214,12 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     any more, or does not end it.
     """
     partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
+    partitions = partitions.append_column("name", topics_or_ids(partitions))
     stable, high = ints(partitions, "last_stable_offset"), ints(partitions, "high_watermark")
     at, when = ev.fetched_at(tables, partitions)
     committed = ev.reads_committed(tables, at)
     good = (ints(partitions, "error_code", 0) == 0) & (when != NULL_TIME) & committed & (stable >= 0)
-    groups = group(partitions, ["topic", "partition"])
+    groups = group(partitions, ["name", "partition"])
     rows = np.flatnonzero(good)
     rows = groups.sort_rows(rows, when)
     if not len(rows):
@@ -241,10 +243,12 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     held.sort(reverse=True)
     found = []
     for length, first, where, still, shown in held[:MOST_PARTITIONS]:
-        topic, partition = partitions["topic"][first].as_py(), partitions["partition"][first].as_py()
+        topic, topic_id, name, partition = (
+            partitions[column][first].as_py() for column in ("topic", "topic_id", "name", "partition")
+        )
         since = int(when[first])
-        writer = _find_writer(tables, topic, partition, where)
-        client, name = (writer.client, writer.transactional_id) if isinstance(writer, Started) else (None, None)
+        writer = _find_writer(tables, name, partition, where)
+        client, transaction = (writer.client, writer.transactional_id) if isinstance(writer, Started) else (None, None)
         values: dict[str, Any] = {"offset": where, "still": still, "lasted": length}
         hanging = isinstance(writer, Started) and shown >= writer.timeout_ms + OVERDUE_MS
         if isinstance(writer, Started):
@@ -253,13 +257,13 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         else:
             values["other"] = writer
         condition = ev.both(
-            ev.equals("topic", topic), ev.equals("partition", partition), f"last_stable_offset = {where}",
+            ev.of_topic(topic, topic_id), ev.equals("partition", partition), f"last_stable_offset = {where}",
             "last_stable_offset < high_watermark",
         )  # fmt: skip
         found += ev.finding(
             tables, "held_back_by_transaction", ev.HIGH if hanging else ev.MEDIUM, "fetch_partitions", condition,
             values, case="hanging" if hanging else "open", topic=topic, partition=partition, client_id=client,
-            transactional_id=name, first_at=since, last_at=since + int(length * MILLI),
+            transactional_id=transaction, first_at=since, last_at=since + int(length * MILLI),
         )  # fmt: skip
     return found
 
@@ -268,7 +272,7 @@ def _find_writer(
     tables: ev.Tables, topic: str | None, partition: int | None, offset: int
 ) -> Started | int | None:  # fmt: skip
     """The producer that wrote the transactional batch at the last stable offset, where a client fetched it; its id
-    alone where its start was not captured.
+    alone where its start was not captured. `topic`: its name, or its id where no name is known.
 
     Only brokers number offsets and write their leader epoch: batches in Produce requests have neither.
     """
@@ -281,8 +285,9 @@ def _find_writer(
         & (ints(batches, "is_control", 0) == 0)
         & (ints(batches, "leader_epoch") >= 0)
     )
+    names = topics_or_ids(batches)
     for row in np.flatnonzero(same).tolist():
-        if batches["topic"][row].as_py() == topic:
+        if names[row].as_py() == topic:
             producer = batches["producer_id"][row].as_py()
             known = [one for one in started(tables) if one.producer == producer and one.transactional_id]
             return known[0]._replace(timeout_ms=max(one.timeout_ms for one in known)) if known else producer

@@ -1,0 +1,59 @@
+"""The columns that callers ask for: rows and their order do not depend on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import kdissect
+from kdissect.cli.main import main
+from kdissect.problems import UsageError
+from tests.oracle.material import CAPTURES
+
+TRANSACTIONS = CAPTURES / "k4_transactions.pcap"
+TINY = CAPTURES / "base_tiny.pcap"
+
+
+@pytest.mark.parametrize(
+    ("table", "columns"),
+    [
+        ("connections", ["connection_id", "packets"]),
+        ("problems", ["bytes", "kind"]),
+        ("problems", ["connection_id", "exchange_id"]),
+        ("exchanges", ["exchange_id"]),
+        ("groups", ["exchange_id"]),
+    ],
+)
+@pytest.mark.parametrize("memory", [None, 512_000_000])
+def test_rows_keep_their_order_without_the_columns_that_they_are_ordered_by(
+    table: str, columns: list[str], memory: int | None
+) -> None:
+    capture = kdissect.open(TRANSACTIONS, memory=memory)
+    assert capture.table(table, columns).equals(capture.table(table).select(columns))
+
+
+def read_in_pieces(capture: kdissect.Capture, columns: list[str]) -> object:
+    return list(capture.batches("exchanges", columns))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda capture, columns: capture.table("exchanges", columns),
+        lambda capture, columns: capture.tables({"exchanges": columns}),
+        lambda capture, columns: capture.stream("exchanges", columns),
+        read_in_pieces,
+    ],
+)
+def test_a_column_that_is_named_twice_is_refused(read: Callable[[kdissect.Capture, list[str]], object]) -> None:
+    with pytest.raises(UsageError, match="column 'api' of table 'exchanges' is named twice"):
+        read(kdissect.open(TINY), ["api", "latency_ms", "api"])
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "zeek"])
+def test_the_command_refuses_it_in_one_line(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(TINY), "--table", "exchanges", "--columns", "api,api", "--format", form]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "kdissect: column 'api' of table 'exchanges' is named twice\n"
