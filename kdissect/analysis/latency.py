@@ -48,10 +48,10 @@ def latency(
     """Counts, quantiles and rates of exchanges, one row per group (and bucket of time).
 
     `exchanges`: rows of that table. `by`: any of DIMENSIONS. With "topic" an exchange counts once for each topic that
-    it is about (`topic_traffic.topics_of`; null for exchanges without). Topics come from `fetch_partitions`,
-    `record_batches` and, for fetches that name none, `session_partitions`. `every`: length of time buckets in seconds,
-    by when the request began; column `at` is the bucket's begin, buckets without exchanges have no row. `fetches`:
-    gives `excess_ms`.
+    it is about (`topic_traffic.topics_of`; null for exchanges without), by its id where no name is known. Topics come
+    from `fetch_partitions`, `record_batches` and, for fetches that name none, `session_partitions`. `every`: length of
+    time buckets in seconds, by when the request began; column `at` is the bucket's begin, buckets without exchanges
+    have no row. `fetches`: gives `excess_ms`.
 
     Columns: those grouped by, `at`, exchanges, answered, errors, p50_ms, p90_ms, p99_ms, p999_ms, max_ms, mean_ms (of
     latency_ms), broker_p50_ms, broker_p99_ms, excess_count, excess_p50_ms, excess_p99_ms, excess_max_ms, throttled_ms

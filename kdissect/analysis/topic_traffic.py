@@ -25,6 +25,7 @@ from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME, By
 from kdissect.tables.makers import fills
+from kdissect.tables.topics import topics_or_ids
 
 SCHEMA = SCHEMAS["topic_traffic"]
 SUBJECT = ("client_id", "client_ip", "group_id", "topic", "topic_id", "partition")
@@ -68,10 +69,11 @@ def topics_of(
     exchanges: pa.Table, fetches: pa.Table, fetch_partitions: pa.Table, session_partitions: pa.Table,
     record_batches: pa.Table,
 ) -> tuple[list[str], Int64s, Int64s]:  # fmt: skip
-    """The topics that exchanges are about: their names, and pairs (row of `exchanges`, place in names), each once.
+    """The topics that exchanges are about: their names, ids of those without one, and pairs (row of `exchanges`, place
+    in names), each once.
 
-    `fetches`: exchange_id, session_key, session_epoch; `session_partitions`: session_key, topic, from_epoch, to_epoch;
-    the others: exchange_id, topic.
+    `fetches`: exchange_id, session_key, session_epoch; `session_partitions`: session_key, topic, topic_id, from_epoch,
+    to_epoch; the others: exchange_id, topic, topic_id. Without `topic_id` topics without a name are left out.
     """
     names: dict[str, int] = {}
     pairs: set[tuple[int, int]] = set()
@@ -79,19 +81,19 @@ def topics_of(
     for table in (fetch_partitions, record_batches):
         if not table.num_rows:
             continue
-        distinct = table.select(["exchange_id", "topic"]).group_by(["exchange_id", "topic"], use_threads=False)
-        some = distinct.aggregate([])
+        named = pa.table({"exchange_id": table["exchange_id"], "topic": topics_or_ids(table)})
+        some = named.group_by(["exchange_id", "topic"], use_threads=False).aggregate([])
         at = locate(keys_of(some), keys).tolist()
         for row, topic in zip(at, some["topic"].to_pylist(), strict=True):
             if row >= 0 and topic is not None:
                 pairs.add((row, names.setdefault(topic, len(names))))
-    named = {row for row, _ in pairs}
+    told = {row for row, _ in pairs}
     stays = _stays(session_partitions)
     at = locate(keys_of(fetches), keys).tolist()
     known: dict[tuple[str, int], frozenset[str]] = {}
     uses = zip(at, fetches["session_key"].to_pylist(), fetches["session_epoch"].to_pylist(), strict=True)
     for row, key, epoch in uses:
-        if row < 0 or row in named or key is None or epoch is None:
+        if row < 0 or row in told or key is None or epoch is None:
             continue
         held = stays.get(key, ())
         if len({one for one, _, _ in held}) == 1:
@@ -108,10 +110,11 @@ def topics_of(
 def _stays(table: pa.Table) -> dict[str, tuple[tuple[str, int, int], ...]]:
     """By session: topic and stretch of epochs (-1: to the end), each once."""
     found: defaultdict[str, set[tuple[str, int, int]]] = defaultdict(set)
-    for row in table.select(["session_key", "topic", "from_epoch", "to_epoch"]).to_pylist():
-        if row["topic"] is not None:
+    rows = table.select(["session_key", "from_epoch", "to_epoch"]).to_pylist()
+    for row, topic in zip(rows, topics_or_ids(table).to_pylist(), strict=True):
+        if topic is not None:
             end = -1 if row["to_epoch"] is None else row["to_epoch"]
-            found[row["session_key"]].add((row["topic"], row["from_epoch"] or 0, end))
+            found[row["session_key"]].add((topic, row["from_epoch"] or 0, end))
     return {key: tuple(stays) for key, stays in found.items()}
 
 

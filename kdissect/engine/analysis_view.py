@@ -293,7 +293,7 @@ class Analysis:
 
 def _latency_tables(columns: Collection[str]) -> dict[str, tuple[str, ...]]:
     """The tables that `latency` reads for groups by these columns: holds and topics only where they make a group."""
-    tables = dict(readers.LATENCY.tables)
+    tables = _with_topic_ids(readers.LATENCY.tables)
     if "hold" not in columns:
         tables["exchanges"] = tuple(name for name in tables["exchanges"] if name != "hold")
     if "topic" not in columns:

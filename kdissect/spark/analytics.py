@@ -98,14 +98,17 @@ def find_topics(tables: Mapping[str, DataFrame]) -> DataFrame:
     once. `tables`: TOPIC_TABLES but the first."""
     from pyspark.sql import functions as f
 
-    pairs = [tables[name].select("exchange_id", "topic") for name in ("fetch_partitions", "record_batches")]
+    pairs = [
+        tables[name].select("exchange_id", _topic_or_id(tables[name]).alias("topic"))
+        for name in ("fetch_partitions", "record_batches")
+    ]
     named = pairs[0].unionByName(pairs[1]).where("topic is not null").distinct()
     uses = tables["fetches"].select("exchange_id", "session_key", "session_epoch")
     uses = uses.where("session_key is not null and session_epoch is not null").join(named, "exchange_id", "left_anti")
     begin, end = f.coalesce("from_epoch", f.lit(0)).alias("begin"), f.coalesce("to_epoch", f.lit(-1)).alias("end")
-    stays = (
-        tables["session_partitions"].where("topic is not null").select("session_key", "topic", begin, end).distinct()
-    )
+    held_topics = tables["session_partitions"]
+    stays = held_topics.select("session_key", _topic_or_id(held_topics).alias("topic"), begin, end)
+    stays = stays.where("topic is not null").distinct()
     topics = stays.groupBy("session_key").agg(f.count_distinct("topic").alias("topics"))
     # Epochs wrap: `sessions.membership.within`.
     within = f.expr(
@@ -116,6 +119,13 @@ def find_topics(tables: Mapping[str, DataFrame]) -> DataFrame:
     )
     held = uses.join(stays.join(topics, "session_key"), "session_key").where(within)
     return named.unionByName(held.select("exchange_id", "topic").distinct())
+
+
+def _topic_or_id(table: DataFrame) -> Column:
+    """The name of each row's topic, its id where no name is known."""
+    from pyspark.sql import functions as f
+
+    return f.coalesce("topic", "topic_id") if "topic_id" in table.columns else f.col("topic")
 
 
 def _span(rows: DataFrame) -> float:

@@ -92,6 +92,39 @@ def test_what_a_session_holds_at_an_epoch() -> None:
     assert about == [["a", "b"], ["a", "b"], ["b"], ["b"], []]
 
 
+def test_topics_without_a_name_are_called_by_their_ids() -> None:
+    names = [f"0123456789abcdef:{n}" for n in range(3)]
+    exchanges = rows("exchanges", [{"exchange_id": name} for name in names])
+    fetches = rows(
+        "fetches", [{"exchange_id": name, "session_key": "1/7/0", "session_epoch": n} for n, name in enumerate(names)]
+    )
+    named = rows(
+        "fetch_partitions",
+        [{"exchange_id": names[0], "topic": None, "topic_id": "A"}, {"exchange_id": names[0], "topic": "b",
+          "topic_id": "B"}, {"exchange_id": names[1], "topic": None, "topic_id": "C"}],
+    )  # fmt: skip
+    stays = rows(
+        "session_partitions",
+        [{"session_key": "1/7/0", "topic": None, "topic_id": "A", "from_epoch": 0, "to_epoch": None}],
+    )
+    found = topics_of(exchanges, fetches, named, stays, SCHEMAS["record_batches"].empty_table())
+    about = {(int(row), found[0][topic]) for row, topic in zip(*found[1:], strict=True)}
+    assert about == {(0, "A"), (0, "b"), (1, "C"), (2, "A")}
+
+
+TRANSACTIONS_LATER = "2026-11-21T02:28:26"
+"""When no message of k4_transactions tells names of two topics any more."""
+
+
+def test_silences_and_latencies_keep_topics_without_a_name_apart() -> None:
+    capture = kdissect.open(CAPTURES / "k4_transactions.pcap", start=TRANSACTIONS_LATER)
+    subjects = {row["subject"] for row in capture.analysis.silences().to_pylist() if row["by"] == "partition"}
+    ids = {"L6-abiXZR4-nxNyTFbPpIw", "dXqtbQkaQ2-ur1pVr3XKgQ"}
+    assert {f"{one}-2" for one in ids} < subjects
+    assert not any("unknown" in one for one in subjects)
+    assert ids < set(capture.analysis.latency(["topic"])["topic"].to_pylist())
+
+
 def test_nothing() -> None:
     empty = {
         name: SCHEMAS[name].empty_table() for name in ("exchanges", "connections", "fetch_partitions", "record_batches")

@@ -79,7 +79,7 @@ def get(tables: Tables, name: str) -> pa.Table:
     if table is None:
         return _empty(name)
     names = table.schema.names
-    absent = read_columns(name).difference(names)
+    absent = _read(name).difference(names)
     if not absent:
         return table
     fields = [field for field in SCHEMAS[name] if field.name in absent]
@@ -88,11 +88,8 @@ def get(tables: Tables, name: str) -> pa.Table:
 
 
 @cache
-def read_columns(name: str) -> frozenset[str]:
-    """The columns that findings read of a table. Ids of topics come with the names: where no message tells a name,
-    texts and filters have the id."""
-    columns = frozenset(FINDINGS.tables[name])
-    return columns | {"topic_id"} if "topic" in columns and "topic_id" in SCHEMAS[name].names else columns
+def _read(name: str) -> frozenset[str]:
+    return frozenset(FINDINGS.tables[name])
 
 
 @cache

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings.evidence import CompleteTables, Finding, Tables, get, read_columns
+from kdissect.analysis.findings.evidence import CompleteTables, Finding, Tables, get
 from kdissect.analysis.findings.limits import Limits
 from kdissect.tables.declaration.model import DeclarationError
 from kdissect.tables.declaration.readers import FINDINGS
@@ -134,7 +134,7 @@ def _read_columns(name: str, tables: Tables) -> pa.Table:
 
 @cache
 def _columns(name: str) -> frozenset[str]:
-    return read_columns(name).union(sort_columns(name))
+    return frozenset((*FINDINGS.tables[name], *sort_columns(name)))
 
 
 def _flags(table: pa.Table, row_filter: RowFilter, limits: Limits) -> Any:

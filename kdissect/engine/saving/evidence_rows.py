@@ -8,14 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
-from kdissect.analysis.findings import evidence, limits, of_topics, select_evidence
+from kdissect.analysis.findings import limits, of_topics, select_evidence
 from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import order, sort_columns
 
-READ = {name: evidence.read_columns(name) for name in FINDINGS.tables}
+READ = {name: frozenset(columns) for name, columns in FINDINGS.tables.items()}
 FEW = 1 / 32
 """Of the room. The first rows, up to so many, are kept as they are: looking at all of them costs less than telling
 which say something."""

@@ -128,8 +128,8 @@ FINDINGS = reader(
     fetches="exchange_id connection_id broker client_id requested_at request_last_at response_first_at request_kind "
     "session_outcome session_key request_session_id excess_ms broker_ms latency_ms throttle_ms record_bytes error_code "
     "max_bytes max_wait_ms isolation_level is_follower is_raft replica_id partitions_with_error",
-    fetch_partitions="exchange_id topic partition record_bytes partition_max_bytes last_stable_offset high_watermark "
-    "error_code lag",
+    fetch_partitions="exchange_id topic topic_id partition record_bytes partition_max_bytes last_stable_offset "
+    "high_watermark error_code lag",
     connections="connection_id capture client_ip client_port client_id broker tls start_seen is_kafka end_reason "
     "closed_by exchanges started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms "
     "rtt_min_ms client_rtt_ms rtt_kind protocol packets lost_segments missing_bytes",
@@ -141,7 +141,7 @@ FINDINGS = reader(
     "leader_epoch producer_id producer_epoch base_sequence magic codec crc records compressed_bytes "
     "first_timestamp max_timestamp",
     fetch_sessions="*",
-    offset_commits="exchange_id at group_id client_id topic partition offset high_watermark lag error_code",
+    offset_commits="exchange_id at group_id client_id topic topic_id partition offset high_watermark lag error_code",
     leaders="*",
     produces="exchange_id connection_id broker client_id acks requested_at response_first_at latency_ms broker_ms "
     "replication_ms waited_for",
