@@ -197,6 +197,22 @@ def polls(pause: float, resent: float = 0.0, size: int = 100, begun: bool = True
     }  # fmt: skip
 
 
+def lacking(rows: Rows, client: str | None = None, start: float = -1.0, end: float = 60.0, connection: int = 9) -> Rows:
+    """The rows with a connection from 10.0.0.1 that lacks bytes, from `start` to `end`. `client`: its id, if known."""
+    row = {"connection_id": f"{connection:016x}", "client_id": client, "client_ip": "10.0.0.1", "is_kafka": True,
+           "start_seen": True, "missing_bytes": 1, "started_at": START + round(start * SECOND),
+           "ended_at": START + round(end * SECOND)}  # fmt: skip
+    return {**rows, "connections": [*rows["connections"], row]}
+
+
+def answered_unseen(rows: Rows, at: float) -> Rows:
+    """The rows with an answer on the first connection whose request was not captured."""
+    first = rows["connections"][0]
+    orphan = exchange(0, at, exchange_id=f"{first['connection_id']}:r0", connection_id=first["connection_id"],
+                      client_id=first["client_id"], status="orphan", request_first_at=None)  # fmt: skip
+    return {**rows, "exchanges": [*rows["exchanges"], orphan]}
+
+
 def polls_and_stops(pause: float, lost: int = 0) -> Rows:
     """A consumer that polls all the time and pauses once while it has records; it sends nothing else meanwhile."""
     at = [0.05 * n for n in range(200)] + [9.96 + pause + 0.05 * n for n in range(200)]
@@ -905,7 +921,12 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("producer_fenced", "high", fenced, [lambda: {**fenced(), "exchanges": []}]),
     ("client_paused", "info", lambda: polls(1.1),
      [lambda: polls(0.99), lambda: polls(1.1, 101.0), lambda: polls(1.1, size=0), lambda: polls(1.1, refused=0.9)]),
-    ("client_paused", "info", lambda: polls(1.1, refused=0.4), []),
+    ("client_paused", "info", lambda: polls(1.1, refused=0.4),
+     [lambda: lacking(polls(1.1), "c"), lambda: lacking(polls(1.1)), lambda: lacking(polls(1.1), "c", 1.5),
+      lambda: answered_unseen(polls(1.1), 0.9)]),
+    ("client_paused", "info", lambda: lacking(polls(1.1), "c", end=0.4), []),
+    ("client_paused", "info", lambda: lacking(polls(1.1), "d"), []),
+    ("client_paused", "info", lambda: answered_unseen(polls(1.1), 1.6), []),
     ("client_paused", "medium", lambda: polls(3.0), []),
     ("client_paused", "info", lambda: polls(3.0, begun=False), []),
     ("client_paused", "low", lambda: polls_and_stops(2.0), []),
@@ -915,23 +936,30 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
      [lambda: stopped(0.85), lambda: stopped(1.5, apart=0.3), lambda: stopped(1.5, throttle=2000.0),
       lambda: stopped(1.5, rhythm=0.5), lambda: stopped(1.5, lost=3), lambda: stopped(1.5, lost=1),
       lambda: stopped(1.1, answered=0.09), lambda: stopped(1.1, answered=0.91)]),
-    ("clients_paused_together", "medium", lambda: stopped(1.1, others=False), []),
+    ("clients_paused_together", "medium", lambda: stopped(1.1, others=False),
+     [lambda: lacking(stopped(1.1), "a"), lambda: lacking(stopped(1.1)), lambda: answered_unseen(stopped(1.1), 5.5)]),
+    ("clients_paused_together", "medium", lambda: lacking(stopped(1.1), "x"), []),
+    ("clients_paused_together", "medium", lambda: answered_unseen(stopped(1.1), 4.5), []),
     ("consumer_silent", "medium", lambda: alone(2.1),
      [lambda: alone(1.8), lambda: alone(2.1, copies=4), lambda: alone(2.1, resumed=4), lambda: alone(2.1, rhythm=0.3),
       lambda: alone(2.1, closed=True), lambda: alone(2.1, metadata=False)]),
-    ("consumer_silent", "medium", lambda: alone(2.1, copies=3), []),
+    ("consumer_silent", "medium", lambda: alone(2.1, copies=3),
+     [lambda: lacking(alone(2.1), "a"), lambda: answered_unseen(alone(2.1), 5.5)]),
     ("producer_silent", "low", lambda: quiet(2.1, 20),
      [lambda: quiet(1.9), lambda: quiet(2.1, 19), lambda: quiet(2.1, after=4), lambda: quiet(2.1, copies=4),
       lambda: quiet(2.1, closed=True), lambda: quiet(4.5, others=0.5), lambda: quiet(2.1, rhythm=0.27),
       lambda: quiet(2.1, metadata=False), lambda: beside_one_that_waits(quiet(2.1))]),
-    ("producer_silent", "low", lambda: quiet(4.5, others=0.39), []),
+    ("producer_silent", "low", lambda: quiet(4.5, others=0.39),
+     [lambda: lacking(quiet(2.1), "a"), lambda: answered_unseen(quiet(2.1), 5.5)]),
     ("broker_stopped", "medium", stopping,
      [lambda: stopping("a"), lambda: stopping("aa"), lambda: stopping(apart=0.3), lambda: stopping(back=1.9),
       lambda: stopping(elsewhere=5.5), lambda: stopping(stay=1), lambda: stopping(refused=True),
       lambda: stopping(asked=-56.0), lambda: stopping(closers=("broker", "client")),
       lambda: nameless(stopping())]),
     ("broker_stopped", "medium", lambda: stopping(back=2.1), []),
-    ("network_silent", "high", lambda: stopped(1.5, lost=4), [lambda: stopped(1.5, lost=3)]),
+    ("network_silent", "high", lambda: stopped(1.5, lost=4),
+     [lambda: stopped(1.5, lost=3), lambda: lacking(lacking(stopped(1.5, lost=4), "a"), "b", connection=10),
+      lambda: lacking(stopped(1.5, lost=4))]),
     ("network_silent", "high", lambda: unheard(3),
      [lambda: unheard(2), lambda: unheard(3, lost=1), lambda: unheard(3, wait=0.3)]),
     ("network_silent", "high", lambda: unanswered(1000.0),

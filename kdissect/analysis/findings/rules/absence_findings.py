@@ -289,13 +289,14 @@ def silent_alone(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     process that stands still acknowledges. A producer may have had nothing to send, so its silence is low.
     """
     exchanges = ev.get(tables, "exchanges")
-    every = silences(exchanges)
+    connections = ev.get(tables, "connections")
+    every = silences(exchanges, connections)
     alone = [
         one for one in every if one.sure and one.end - one.begin >= STOPPED_MS * MILLI and not _in_company(one, every)
     ]
     if not alone:
         return []
-    fetches, connections = ev.get(tables, "fetches"), ev.get(tables, "connections")
+    fetches = ev.get(tables, "fetches")
     found = []
     for one in alone:
         reads = _reads_steadily(fetches, one)

@@ -11,7 +11,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.client_ways import LEAST_RTO_MS, copies_in, with_copies
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.findings.missing_packets import without_bare_packets
+from kdissect.analysis.findings.missing_packets import UnseenRequests, without_bare_packets
 from kdissect.analysis.findings.network_gaps import long_on_the_way, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.grouping import group
@@ -58,7 +58,7 @@ class Silence(NamedTuple):
     end: int
     """Its next request."""
     sure: bool = True
-    """No answer was due to it. False: one may have been that was not captured."""
+    """No answer was due to it, and it sent no request. False: packets are missing, so either may have been."""
 
 
 def first_and_last_of_clients(exchanges: pa.Table, limits: Limits) -> Any:
@@ -88,9 +88,10 @@ OF_SILENCES = (first_and_last_of_clients, _as_long_as_a_silence, _with_cut_respo
 """Exchanges that `silences` reads."""
 
 
-def silences(exchanges: pa.Table) -> list[Silence]:
+def silences(exchanges: pa.Table, connections: pa.Table) -> list[Silence]:
     """Stretches of SILENT_MS and more in which a client sent nothing and was owed nothing, and which are rare for it.
-    Not sure are those before which an answer is missing: it may be what the client waited for."""
+    Not sure are those before which an answer is missing: it may be what the client waited for. Nor are those within
+    which requests of the client may be missing."""
     groups, asked = group(exchanges, ["client_id"]), times(exchanges, "request_first_at")
     rows = groups.sort_rows(np.flatnonzero(asked != NULL_TIME), asked)
     some = _runs_with_rare_gaps(groups.code[rows], asked[rows])
@@ -101,6 +102,7 @@ def silences(exchanges: pa.Table) -> list[Silence]:
     cut_short = _cut_short(exchanges)
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
     clients = groups.keys["client_id"].to_pylist()
+    requests = UnseenRequests(exchanges, connections)
     found = []
     for from_row, to_row in some:
         mine = rows[from_row:to_row]
@@ -123,6 +125,7 @@ def silences(exchanges: pa.Table) -> list[Silence]:
             begin = max(int(begun[at]), int(before[before < end].max(initial=begun[at])))
             owed = bool((before >= end).any()) or begin - int(begun[at]) > WAITED * gaps[at] + 500 * MILLI
             if not owed and end - begin >= SILENT_MS * MILLI:
+                sure = sure and not requests.may_be_missing(client, begin, end)
                 found.append(Silence(client, int(begun[at]), begin, end, sure))
     return found
 
@@ -151,7 +154,7 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     alive, and they went on at the same instant, the processes stood still.
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
-    spans = sorted((one for one in silences(exchanges) if one.sure), key=lambda one: one.begin)
+    spans = sorted((one for one in silences(exchanges, connections) if one.sure), key=lambda one: one.begin)
     if not spans:
         return []
     hosts, answers = _hosts(connections), _Answers(exchanges, connections)
