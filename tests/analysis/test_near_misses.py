@@ -22,10 +22,15 @@ START = 1_790_000_000 * SECOND
 Rows = dict[str, list[dict[str, Any]]]
 
 
+def found_in(tables: Rows, kind: str) -> list[dict[str, Any]]:
+    """The findings of a kind."""
+    found = findings({name: made(name, rows) for name, rows in tables.items()}).findings
+    return [row for row in found.to_pylist() if row["id"] == kind]
+
+
 def told(tables: Rows, kind: str) -> list[str]:
     """Severities of the findings of a kind."""
-    found = findings({name: made(name, rows) for name, rows in tables.items()}).findings
-    return [row["severity"] for row in found.to_pylist() if row["id"] == kind]
+    return [row["severity"] for row in found_in(tables, kind)]
 
 
 def exchange(n: int, at: float, **more: Any) -> dict[str, Any]:
@@ -412,6 +417,37 @@ def standing(*begins: float, replication: float | None = 0.0, **more: Any) -> Ro
                 "requested_at": at, "response_first_at": until, "latency_ms": took, "replication_ms": replication,
             })  # fmt: skip
     return {"exchanges": exchanges, "produces": produces}
+
+
+def at_a_standstill(brokers: int = 2, between: bool = False, lost: float = 0.1, seconds: float = 3.0) -> Rows:
+    """Two producers ask each of these brokers at 1.02 s, and are answered `seconds` later, in the midst of quick
+    exchanges. `between`: meanwhile another client sends requests that get no answer. `lost`: the network's time, ms."""
+    back = 1.0 + seconds
+    rows: Rows = {"exchanges": [], "produces": [], "fetches": [], "connections": []}
+    for number in range(2 * brokers):
+        name, about = f"{number:016x}", {"broker": str(number // 2 + 1), "client_id": f"p{number % 2}"}
+        for k, at in enumerate((1.01, 1.02, 1.03, back + 0.01, back + 0.03)):
+            begin, end = (START + round(moment * SECOND) for moment in (at, back + 0.02 if k == 1 else at))
+            took = (end - begin) / 1000
+            waited = {"request_last_at": begin, "response_first_at": end, "latency_ms": took, "broker_ms": took - lost}
+            one = exchange(k, at, exchange_id=f"{name}:{k}", connection_id=name, api_key=0, api="Produce",
+                           network_ms=lost, network_kind="ack", **about, **waited)  # fmt: skip
+            rows["exchanges"].append(one)
+            if k == 1:
+                id_of = {"exchange_id": one["exchange_id"], "connection_id": name, "latency_ms": took, **about}
+                rows["produces"].append(
+                    id_of | {"acks": 1, "replication_ms": took, "requested_at": begin, "response_first_at": end}
+                )
+                rows["fetches"].append(id_of | {"excess_ms": took, "requested_at": begin, "response_first_at": end})
+        rows["connections"].append(
+            {"connection_id": name, "client_id": about["client_id"], "broker": about["broker"], "is_kafka": True,
+             "started_at": START, "ended_at": START + 6 * SECOND}
+        )  # fmt: skip
+    for k in range(1, round(seconds / 0.5) if between else 0):
+        sent = exchange(k, 1.0 + 0.5 * k, exchange_id=f"{99:016x}:{k}", connection_id=f"{99:016x}", client_id="x",
+                        broker="9", api_key=0, api="Produce", status="no_response", response_first_at=None)  # fmt: skip
+        rows["exchanges"].append(sent)
+    return rows
 
 
 def unmeasured(rows: Rows) -> Rows:
@@ -990,6 +1026,9 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("member_left", "medium", lambda: left(3.0), [lambda: left(2.9)]),
     ("broker_stalled", "high", lambda: standing(0.0), [lambda: standing(0.0, api_key=1, api="Fetch")]),
     ("broker_stalled", "info", lambda: unmeasured(standing(0.0)), []),
+    ("broker_stalled", "info", at_a_standstill, []),
+    ("broker_stalled", "info", lambda: at_a_standstill(brokers=1), []),
+    ("broker_stalled", "high", lambda: at_a_standstill(brokers=1, between=True), []),
     ("slow_requests", "info", lambda: behind_a_quota(1100.0), [lambda: behind_a_quota(1300.0)]),
     ("slow_requests", "medium", lambda: late_answer("ok"), []),
     ("slow_requests", "info", lambda: late_answer("partial"), []),

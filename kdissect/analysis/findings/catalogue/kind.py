@@ -11,7 +11,8 @@ SENT_AGAIN = ("batches_sent_again", "batches_written_twice")
 
 NOTHING_MISSING = (
     " Nothing is said where requests may be missing. A connection of the client that was open then lacks bytes, or a "
-    "broker answered a request that was not captured."
+    "broker answered a request that was not captured. Nothing is said either of a standstill: no client and no "
+    "broker sent anything, though answers were due."
 )
 """The end of rules about clients that sent nothing."""
 

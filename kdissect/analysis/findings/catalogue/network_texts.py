@@ -14,7 +14,7 @@ KINDS = {
             "as often as TCP's timers do in so long, or, from an answer on, until the next request. High on two "
             "connections or more, else medium. At a broker's end it shows only if no requests are missing. No "
             "connection of the client that was open then lacks bytes, and brokers answered no request that was not "
-            "captured."
+            "captured. It does not show either in a standstill, as of `client_paused`."
         ),
         headline={
             "acknowledgements": (

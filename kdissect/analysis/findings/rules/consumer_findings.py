@@ -22,6 +22,7 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.missing_packets import UnseenRequests
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.findings.rules.silence_findings import LOST_SEGMENTS, OF_SILENCES, silences
+from kdissect.analysis.findings.standstills import stands_still, standstills
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group, runs_with_gaps
 from kdissect.analysis.holds.throttle_windows import throttle_windows
@@ -105,8 +106,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     until an answer was acknowledged is the network's where parts of it were sent again. The part of a pause counts
     that the ledger gives to no broker, no network and no quota. A pause in which the client's host was refused a
     connection is left alone: some clients ask no other broker while they look for one. So is one in which fetches may
-    have been sent that were not captured. A client that was met in its middle may have asked before the capture for as
-    long as its longest pause.
+    have been sent that were not captured, and one in a standstill. A client that was met in its middle may have asked
+    before the capture for as long as its longest pause.
     """
     fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
@@ -119,7 +120,7 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     size, throttle = ints(fetches, "record_bytes", 0), np.nan_to_num(reals(fetches, "throttle_ms"))
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     joins, again, refused = _joins(tables), _sent_again(tables), _refusal_times(connections)
-    lossy, requests = _with_losses(connections), UnseenRequests(exchanges, connections)
+    lossy, requests, still = _with_losses(connections), UnseenRequests(exchanges, connections), standstills(exchanges)
     stopped = [
         one
         for one in silences(exchanges, connections)
@@ -142,7 +143,9 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         for at in np.flatnonzero(had & (gaps >= PAUSE_MS)).tolist():
             begin, stop = int(until[at]), int(begun[mine[at + 1]])
             turned_away = refused.get(client, NONE)
-            if ((turned_away >= begin) & (turned_away < stop)).any() or requests.may_be_missing(client, begin, stop):
+            if ((turned_away >= begin) & (turned_away < stop)).any():
+                continue
+            if requests.may_be_missing(client, begin, stop) or stands_still(still, begin, stop):
                 continue
             joined = joins.get(client, NONE)
             joined = joined[(joined > begin) & (joined < stop)]
