@@ -139,6 +139,11 @@ def among(one: dict[str, Any], rows: edges.Rows, at: float) -> edges.Rows:
     return rows | {"exchanges": [before, one | later, after]}
 
 
+def moved(one: dict[str, Any], by: int) -> dict[str, int]:
+    """The instants of an exchange, so many microseconds later."""
+    return {name: one[name] + by for name in ("request_first_at", "response_first_at")}
+
+
 def others() -> Iterator[edges.Rows]:
     """What neither recordings nor edges show."""
     first, again = edges.exchange(0, 0.0), edges.exchange(1, 0.5, api_key=11, api="JoinGroup")
@@ -146,6 +151,14 @@ def others() -> Iterator[edges.Rows]:
     yield {"connections": [{"connection_id": f"{1:016x}", "broker_ip": "10.0.0.1", "broker_port": 9092, "bytes": 0,
                             "end_reason": "rst", "start_seen": True}]}  # fmt: skip
     yield from map(silence, (0, 3000))
+    mute = silence(0)
+    answer = mute["exchanges"][2]
+    others_of_client = [answer | {"exchange_id": f"{9:016x}:{n}", "broker": "3"} | moved(answer, by)
+                        for n, by in enumerate((10_000, 50_000))]  # fmt: skip
+    yield mute | {  # an answer lies in the midst of those of another broker
+        "exchanges": [one | moved(one, 30_000) if one is answer else one for one in mute["exchanges"]]
+        + others_of_client
+    }
     member = {"member_id": "m", "client_id": "c", "event": "share_heartbeat", "group_id": "g", "at": edges.START}
     yield edges.locks(1) | {"groups": [member]}
     yield among(again, edges.polls(3.0), 0.5)
@@ -176,6 +189,18 @@ def others() -> Iterator[edges.Rows]:
     late = {"exchange_id": first["exchange_id"], "broker": "1", "client_id": "c", "excess_ms": 3000.0,
             "response_first_at": edges.START + 3 * edges.SECOND}  # fmt: skip
     yield {"fetches": [late], "connections": lasting(6)}
+    quota = edges.behind_a_quota(1300.0)
+    muting, muted_one = quota["exchanges"]
+    plain = muting | {"throttle_ms": 0.0, "connection_id": f"{2:016x}"}
+    yield quota | {  # the answer that names the quota lies in the midst of others
+        "exchanges": [muted_one, muting | moved(muting, 20_000)]
+        + [plain | {"exchange_id": f"{2:016x}:{n}"} | moved(muting, by) for n, by in ((7, 10_000), (8, 40_000))]
+    }
+    gone = edges.exchange(1, 0.02, network_ms=3000.0, network_kind="silence", response_first_at=None)
+    yield {  # its request lies in the midst of others
+        "fetches": [late | {"connection_id": first["connection_id"]}], "connections": lasting(6),
+        "exchanges": [first, gone, edges.exchange(2, 0.05)],
+    }  # fmt: skip
     followers = edges.followers(3000.0)
     yield {"produces": [followers["produces"][0] | {"client_id": "c"}], "connections": lasting(6)}
     vain = edges.asking(4, 0.7)
@@ -196,6 +221,8 @@ def others() -> Iterator[edges.Rows]:
     yield answered_late(edges.polls_and_stops(3.0), 9.9, 14.0)
     yield answered_late(edges.alone(3.0), 4.9, 9.0)
     yield stood_still()
+    yield edges.at_a_standstill()
+    yield edges.at_a_standstill(between=True)
     yield answered_in_part(edges.alone(3.0), 4.2)
     yield answered_in_part(edges.stopped(2.0), 4.2)
     yield answered_in_part(edges.polls_and_stops(3.0), 9.2)

@@ -22,10 +22,15 @@ START = 1_790_000_000 * SECOND
 Rows = dict[str, list[dict[str, Any]]]
 
 
+def found_in(tables: Rows, kind: str) -> list[dict[str, Any]]:
+    """The findings of a kind."""
+    found = findings({name: made(name, rows) for name, rows in tables.items()}).findings
+    return [row for row in found.to_pylist() if row["id"] == kind]
+
+
 def told(tables: Rows, kind: str) -> list[str]:
     """Severities of the findings of a kind."""
-    found = findings({name: made(name, rows) for name, rows in tables.items()}).findings
-    return [row["severity"] for row in found.to_pylist() if row["id"] == kind]
+    return [row["severity"] for row in found_in(tables, kind)]
 
 
 def exchange(n: int, at: float, **more: Any) -> dict[str, Any]:
@@ -195,6 +200,22 @@ def polls(pause: float, resent: float = 0.0, size: int = 100, begun: bool = True
             }]),
         ],
     }  # fmt: skip
+
+
+def lacking(rows: Rows, client: str | None = None, start: float = -1.0, end: float = 60.0, connection: int = 9) -> Rows:
+    """The rows with a connection from 10.0.0.1 that lacks bytes, from `start` to `end`. `client`: its id, if known."""
+    row = {"connection_id": f"{connection:016x}", "client_id": client, "client_ip": "10.0.0.1", "is_kafka": True,
+           "start_seen": True, "missing_bytes": 1, "started_at": START + round(start * SECOND),
+           "ended_at": START + round(end * SECOND)}  # fmt: skip
+    return {**rows, "connections": [*rows["connections"], row]}
+
+
+def answered_unseen(rows: Rows, at: float) -> Rows:
+    """The rows with an answer on the first connection whose request was not captured."""
+    first = rows["connections"][0]
+    orphan = exchange(0, at, exchange_id=f"{first['connection_id']}:r0", connection_id=first["connection_id"],
+                      client_id=first["client_id"], status="orphan", request_first_at=None)  # fmt: skip
+    return {**rows, "exchanges": [*rows["exchanges"], orphan]}
 
 
 def polls_and_stops(pause: float, lost: int = 0) -> Rows:
@@ -396,6 +417,37 @@ def standing(*begins: float, replication: float | None = 0.0, **more: Any) -> Ro
                 "requested_at": at, "response_first_at": until, "latency_ms": took, "replication_ms": replication,
             })  # fmt: skip
     return {"exchanges": exchanges, "produces": produces}
+
+
+def at_a_standstill(brokers: int = 2, between: bool = False, lost: float = 0.1, seconds: float = 3.0) -> Rows:
+    """Two producers ask each of these brokers at 1.02 s, and are answered `seconds` later, in the midst of quick
+    exchanges. `between`: meanwhile another client sends requests that get no answer. `lost`: the network's time, ms."""
+    back = 1.0 + seconds
+    rows: Rows = {"exchanges": [], "produces": [], "fetches": [], "connections": []}
+    for number in range(2 * brokers):
+        name, about = f"{number:016x}", {"broker": str(number // 2 + 1), "client_id": f"p{number % 2}"}
+        for k, at in enumerate((1.01, 1.02, 1.03, back + 0.01, back + 0.03)):
+            begin, end = (START + round(moment * SECOND) for moment in (at, back + 0.02 if k == 1 else at))
+            took = (end - begin) / 1000
+            waited = {"request_last_at": begin, "response_first_at": end, "latency_ms": took, "broker_ms": took - lost}
+            one = exchange(k, at, exchange_id=f"{name}:{k}", connection_id=name, api_key=0, api="Produce",
+                           network_ms=lost, network_kind="ack", **about, **waited)  # fmt: skip
+            rows["exchanges"].append(one)
+            if k == 1:
+                id_of = {"exchange_id": one["exchange_id"], "connection_id": name, "latency_ms": took, **about}
+                rows["produces"].append(
+                    id_of | {"acks": 1, "replication_ms": took, "requested_at": begin, "response_first_at": end}
+                )
+                rows["fetches"].append(id_of | {"excess_ms": took, "requested_at": begin, "response_first_at": end})
+        rows["connections"].append(
+            {"connection_id": name, "client_id": about["client_id"], "broker": about["broker"], "is_kafka": True,
+             "started_at": START, "ended_at": START + 6 * SECOND}
+        )  # fmt: skip
+    for k in range(1, round(seconds / 0.5) if between else 0):
+        sent = exchange(k, 1.0 + 0.5 * k, exchange_id=f"{99:016x}:{k}", connection_id=f"{99:016x}", client_id="x",
+                        broker="9", api_key=0, api="Produce", status="no_response", response_first_at=None)  # fmt: skip
+        rows["exchanges"].append(sent)
+    return rows
 
 
 def unmeasured(rows: Rows) -> Rows:
@@ -905,7 +957,12 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("producer_fenced", "high", fenced, [lambda: {**fenced(), "exchanges": []}]),
     ("client_paused", "info", lambda: polls(1.1),
      [lambda: polls(0.99), lambda: polls(1.1, 101.0), lambda: polls(1.1, size=0), lambda: polls(1.1, refused=0.9)]),
-    ("client_paused", "info", lambda: polls(1.1, refused=0.4), []),
+    ("client_paused", "info", lambda: polls(1.1, refused=0.4),
+     [lambda: lacking(polls(1.1), "c"), lambda: lacking(polls(1.1)), lambda: lacking(polls(1.1), "c", 1.5),
+      lambda: answered_unseen(polls(1.1), 0.9)]),
+    ("client_paused", "info", lambda: lacking(polls(1.1), "c", end=0.4), []),
+    ("client_paused", "info", lambda: lacking(polls(1.1), "d"), []),
+    ("client_paused", "info", lambda: answered_unseen(polls(1.1), 1.6), []),
     ("client_paused", "medium", lambda: polls(3.0), []),
     ("client_paused", "info", lambda: polls(3.0, begun=False), []),
     ("client_paused", "low", lambda: polls_and_stops(2.0), []),
@@ -915,23 +972,30 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
      [lambda: stopped(0.85), lambda: stopped(1.5, apart=0.3), lambda: stopped(1.5, throttle=2000.0),
       lambda: stopped(1.5, rhythm=0.5), lambda: stopped(1.5, lost=3), lambda: stopped(1.5, lost=1),
       lambda: stopped(1.1, answered=0.09), lambda: stopped(1.1, answered=0.91)]),
-    ("clients_paused_together", "medium", lambda: stopped(1.1, others=False), []),
+    ("clients_paused_together", "medium", lambda: stopped(1.1, others=False),
+     [lambda: lacking(stopped(1.1), "a"), lambda: lacking(stopped(1.1)), lambda: answered_unseen(stopped(1.1), 5.5)]),
+    ("clients_paused_together", "medium", lambda: lacking(stopped(1.1), "x"), []),
+    ("clients_paused_together", "medium", lambda: answered_unseen(stopped(1.1), 4.5), []),
     ("consumer_silent", "medium", lambda: alone(2.1),
      [lambda: alone(1.8), lambda: alone(2.1, copies=4), lambda: alone(2.1, resumed=4), lambda: alone(2.1, rhythm=0.3),
       lambda: alone(2.1, closed=True), lambda: alone(2.1, metadata=False)]),
-    ("consumer_silent", "medium", lambda: alone(2.1, copies=3), []),
+    ("consumer_silent", "medium", lambda: alone(2.1, copies=3),
+     [lambda: lacking(alone(2.1), "a"), lambda: answered_unseen(alone(2.1), 5.5)]),
     ("producer_silent", "low", lambda: quiet(2.1, 20),
      [lambda: quiet(1.9), lambda: quiet(2.1, 19), lambda: quiet(2.1, after=4), lambda: quiet(2.1, copies=4),
       lambda: quiet(2.1, closed=True), lambda: quiet(4.5, others=0.5), lambda: quiet(2.1, rhythm=0.27),
       lambda: quiet(2.1, metadata=False), lambda: beside_one_that_waits(quiet(2.1))]),
-    ("producer_silent", "low", lambda: quiet(4.5, others=0.39), []),
+    ("producer_silent", "low", lambda: quiet(4.5, others=0.39),
+     [lambda: lacking(quiet(2.1), "a"), lambda: answered_unseen(quiet(2.1), 5.5)]),
     ("broker_stopped", "medium", stopping,
      [lambda: stopping("a"), lambda: stopping("aa"), lambda: stopping(apart=0.3), lambda: stopping(back=1.9),
       lambda: stopping(elsewhere=5.5), lambda: stopping(stay=1), lambda: stopping(refused=True),
       lambda: stopping(asked=-56.0), lambda: stopping(closers=("broker", "client")),
       lambda: nameless(stopping())]),
     ("broker_stopped", "medium", lambda: stopping(back=2.1), []),
-    ("network_silent", "high", lambda: stopped(1.5, lost=4), [lambda: stopped(1.5, lost=3)]),
+    ("network_silent", "high", lambda: stopped(1.5, lost=4),
+     [lambda: stopped(1.5, lost=3), lambda: lacking(lacking(stopped(1.5, lost=4), "a"), "b", connection=10),
+      lambda: lacking(stopped(1.5, lost=4))]),
     ("network_silent", "high", lambda: unheard(3),
      [lambda: unheard(2), lambda: unheard(3, lost=1), lambda: unheard(3, wait=0.3)]),
     ("network_silent", "high", lambda: unanswered(1000.0),
@@ -962,6 +1026,9 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("member_left", "medium", lambda: left(3.0), [lambda: left(2.9)]),
     ("broker_stalled", "high", lambda: standing(0.0), [lambda: standing(0.0, api_key=1, api="Fetch")]),
     ("broker_stalled", "info", lambda: unmeasured(standing(0.0)), []),
+    ("broker_stalled", "info", at_a_standstill, []),
+    ("broker_stalled", "info", lambda: at_a_standstill(brokers=1), []),
+    ("broker_stalled", "high", lambda: at_a_standstill(brokers=1, between=True), []),
     ("slow_requests", "info", lambda: behind_a_quota(1100.0), [lambda: behind_a_quota(1300.0)]),
     ("slow_requests", "medium", lambda: late_answer("ok"), []),
     ("slow_requests", "info", lambda: late_answer("partial"), []),

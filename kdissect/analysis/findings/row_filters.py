@@ -128,6 +128,11 @@ def first_and_last_in_slots(table: pa.Table, by: str, *columns: str, slot_ms: in
     return kept
 
 
+def first_and_last_of_clients(exchanges: pa.Table, limits: Limits) -> Any:
+    """The first and the last request and answer of each client in each slot: longer gaps show in them alone."""
+    return arrow_array(first_and_last_in_slots(exchanges, "client_id", "request_first_at", "response_first_at"))
+
+
 def unfinished(exchanges: pa.Table, side: str) -> Flags:
     """Whether the first byte of the request (or response) arrived and the last did not; bool [rows]."""
     begun, ended = (times(exchanges, f"{side}_{which}_at") != NULL_TIME for which in ("first", "last"))

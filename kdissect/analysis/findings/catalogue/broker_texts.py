@@ -31,13 +31,18 @@ KINDS = {
             "Commits wait for followers, and Produce requests with acks=all, unless followers are known to have had "
             "less than half of their time. A broker for which they alone waited is left out where another one stood "
             "still, and told together with another of which no more is known. Silences of one broker that follow each "
-            "other within 10 s are one finding."
+            "other within 10 s are one finding. In a standstill no client and no broker sent anything for 1 s or more, "
+            "though two brokers or more owed answers. It is reported once, as information, for no broker is its cause. "
+            "So is the silence of a single broker in which no client sent anything either."
         ),
         headline={
             "once": "[brokers {name} and {with:list}|broker {broker}] answered nothing for {lasted:ms}",
             "again": (
                 "[brokers {name} and {with:list}|broker {broker}] answered nothing {stalls:times}, for up to "
                 "{longest:ms}"
+            ),
+            "standstill": (
+                "no message of anyone for {lasted:ms}, though {brokers:?broker|brokers} {brokers:list} owed answers"
             ),
         },
         sentence={
@@ -50,12 +55,17 @@ KINDS = {
             + STALLED_TOGETHER
             + "[?silent: It sent no fetches of its own meanwhile either. The process "
             "or its host stood still, not only the network.]" + STALLED_WHERE,
+            "standstill": "No client and no broker sent anything for {lasted:ms} from {first:clock} on. Answers of "
+            "{brokers:?broker|brokers} {brokers:list} were due on {connections:#connection} ({clients:list}). The "
+            "network, the hosts or the capture stood still, or the clock was set forward. This capture does not show "
+            "which.",
         },
         advice=(
             "Look at that broker's garbage collection log, its disks and its host (steal time, swap) at that moment."
         ),
         needs=(
-            "`exchanges` (request_last_at, response_first_at, hold, network_ms, network_kind, replication_ms), "
+            "`exchanges` (capture, request_first_at, request_last_at, response_first_at, response_last_at, hold, "
+            "network_ms, network_kind, replication_ms, agreed_ms), "
             "`produces` (acks), "
             "`fetches` (max_wait_ms, replica_id: the broker's own fetches), `connections` (client_ip, broker_ip)"
         ),
@@ -97,7 +107,9 @@ KINDS = {
         other_causes=("network", "follower", "broker"),
         rule=(
             "Requests of an API took `--slow` (1 s) or more at a broker. Throttled requests and requests that wait "
-            "by design do not count, nor do those for 60 % of whose time a quota muted the connection. Info where the "
+            "by design do not count, nor do those for 60 % of whose time a quota muted the connection. A request "
+            "that spent 60 % of its time in a standstill (`broker_stalled`) counts only if the network had half of its "
+            "time. Info where the "
             "answers were cut off, and with them what a quota did. Time in which several of them overlap counts once. "
             "Medium from 10 s on, or from 2 s on where that is a fifth of the time that the client (the broker, for "
             "several clients) is in the capture. A part with 60 % of the time that was not spent queued is the cause: "
@@ -116,7 +128,8 @@ KINDS = {
             "took the time."
         ),
         needs=(
-            "`exchanges` (latency_ms, hold, status, throttle_ms, network_ms, queued_ms, broker_ms, replication_ms), "
+            "`exchanges` (latency_ms, hold, status, throttle_ms, network_ms, queued_ms, broker_ms, replication_ms, "
+            "agreed_ms), "
             "`produces` (acks), `connections` (started_at, ended_at)"
         ),
         cannot_tell="what the broker did in its time; `kdissect show` has the parts of each.",
@@ -129,7 +142,8 @@ KINDS = {
         rule=(
             "Fetches that took `--slow` (1 s) or more beyond the wait that they agreed to. Those that waited while the "
             "network from the client's host was gone are left to `network_silent`, to whichever broker it was gone. "
-            "Nothing is said of those that waited while it may have been gone. "
+            "Nothing is said of those that waited while it may have been gone, or in a standstill (`broker_stalled`). "
+            "If a single broker owed answers in it, the cause is unknown. "
             "Those that waited while the broker answered nothing, for a reason that is not known, have no known cause "
             "either. Time in which several overlap counts once. Medium from 10 s on, or from 2 s on where that is a "
             "fifth of the time that the client (the broker) is in the capture."
@@ -140,7 +154,10 @@ KINDS = {
             "together, at most {longest:ms}): {clients:list}."
         ),
         advice="Look at the broker's disks: data that is not in the page cache, or a busy host.",
-        needs=("`fetches` (excess_ms), `connections` (started_at, ended_at), `exchanges` (network_ms, network_kind)"),
+        needs=(
+            "`fetches` (excess_ms), `connections` (started_at, ended_at), `exchanges` (network_ms, network_kind, "
+            "agreed_ms)"
+        ),
         cannot_tell="fetches whose excess is unknown do not count; nothing is said of them.",
         example="stories/slow_broker",
         settled_at=BROKER,
@@ -150,7 +167,8 @@ KINDS = {
         rule=(
             "Produce requests with acks=all that waited `--slow` (1 s) or more for followers. Time in which "
             "several overlap counts once. Medium from 10 s on, or from 2 s on where that is a fifth of the time "
-            "that the one client is in the capture."
+            "that the one client is in the capture. Those that waited in a standstill (`broker_stalled`) do not "
+            "count."
         ),
         headline="Produce[ of {clients:list}] to broker {broker} waited for followers up to {longest:ms}",
         sentence=(
@@ -164,7 +182,7 @@ KINDS = {
             "Look at that follower: its disks, its load, its way to the leader (replica.lag.time.max.ms is how "
             "long it is waited for)."
         ),
-        needs="`produces` (replication_ms, waited_for, client_id)",
+        needs="`produces` (replication_ms, waited_for, client_id), `exchanges` (agreed_ms)",
         cannot_tell="which follower, where its own fetches are not in the capture.",
         example="stories/slow_follower",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdissect.analysis.findings.catalogue.kind import CLIENT, Kind
+from kdissect.analysis.findings.catalogue.kind import CLIENT, NOTHING_MISSING, Kind
 
 KINDS = {
     "consumer_silent": Kind(
@@ -13,7 +13,7 @@ KINDS = {
             "of that at most. Its connections stayed open, and they have fewer copies of segments than "
             "retransmission timers would have sent. No other client was silent for most of that time, or may have been "
             "behind an answer that is missing. Not where the capture lacks other connections of the client: it has the "
-            "beginning of one, and no Metadata request."
+            "beginning of one, and no Metadata request." + NOTHING_MISSING
         ),
         headline="client {client} asked for nothing for {lasted:ms}",
         sentence=(
@@ -26,8 +26,8 @@ KINDS = {
             "application did between two polls."
         ),
         needs=(
-            "`exchanges` (client_id, api_key, request_first_at, response_first_at), `fetches` (requested_at), "
-            "`connections` (lost_segments, retransmitted_bytes, start_seen)"
+            "`exchanges` (client_id, api_key, status, request_first_at, response_first_at), `fetches` (requested_at), "
+            "`connections` (lost_segments, retransmitted_bytes, start_seen, missing_bytes)"
         ),
         cannot_tell=(
             "a process that stood still from an application that did not poll. `producer_silent` reports producers."
@@ -43,7 +43,7 @@ KINDS = {
             "not join its group, and did not wait for an answer that had to be sent again. Its host was refused no "
             "connection meanwhile. Medium when that is half of at least 3 s; where the client was met in its middle, "
             "half of that and of the longest pause. Low when the client sent nothing else either for 2 s, and that is "
-            "rare for it. Else info."
+            "rare for it. Else info." + NOTHING_MISSING
         ),
         headline="{client:who} asked for no more records for {longest:ms}",
         sentence=(
@@ -56,7 +56,7 @@ KINDS = {
         ),
         needs=(
             "`fetches` (requested_at, response_first_at, record_bytes, throttle_ms), `exchanges` "
-            "(response_resent_ms), `connections` (start_seen, client_ip, end_reason)"
+            "(response_resent_ms, status), `connections` (start_seen, client_ip, end_reason, missing_bytes)"
         ),
         cannot_tell=(
             "whether the application worked, slept or was suspended. Consumers that never asked again do not count."
@@ -71,7 +71,7 @@ KINDS = {
             "s or more, and went on within 200 ms. No answer was due to them, and such silences are rare for each of "
             "them. Segments were sent again on no two connections of their host. It acknowledged an answer 200 ms "
             "after its last request and later, or another of its clients went on. Other clients went on or were "
-            "answered meanwhile, or there are none."
+            "answered meanwhile, or there are none." + NOTHING_MISSING
         ),
         headline="clients {clients:list} at {host} stood still for {took:ms}",
         sentence=(
@@ -81,8 +81,8 @@ KINDS = {
         ),
         advice=("Look at that host and process at that moment: garbage collection log, CPU limits, suspension, swap."),
         needs=(
-            "`exchanges` (client_id, request_first_at, response_first_at, throttle_ms), `connections` (client_ip, "
-            "lost_segments)"
+            "`exchanges` (client_id, status, request_first_at, response_first_at, throttle_ms), `connections` "
+            "(client_ip, lost_segments, missing_bytes)"
         ),
         cannot_tell=(
             "which of process and host stood still, and a pause in which no broker answered any client of that host. "

@@ -9,6 +9,13 @@ CLIENT, BROKER, BOTH, CONTROLLER = "client", "broker", "both", "controller"
 SENT_AGAIN = ("batches_sent_again", "batches_written_twice")
 """Kinds that follow where connections end: what was open on them is sent again."""
 
+NOTHING_MISSING = (
+    " Nothing is said where requests may be missing. A connection of the client that was open then lacks bytes, or a "
+    "broker answered a request that was not captured. Nothing is said either of a standstill: no client and no "
+    "broker sent anything, though answers were due."
+)
+"""The end of rules about clients that sent nothing."""
+
 Texts = str | Mapping[str, str]
 """A template (`template.py` has its rules), or several under the names of the cases that a finder tells apart."""
 

@@ -12,7 +12,9 @@ KINDS = {
             "silence or resent). At a broker's end it shows otherwise: clients of one address stopped at the same "
             "instant for 1 s or more, and on two connections of that address segments were sent again. They were sent "
             "as often as TCP's timers do in so long, or, from an answer on, until the next request. High on two "
-            "connections or more, else medium."
+            "connections or more, else medium. At a broker's end it shows only if no requests are missing. No "
+            "connection of the client that was open then lacks bytes, and brokers answered no request that was not "
+            "captured. It does not show either in a standstill, as of `client_paused`."
         ),
         headline={
             "acknowledgements": (
@@ -36,8 +38,8 @@ KINDS = {
         },
         advice=("Look at the way between the two hosts at that moment: links, routes, firewalls, the host itself."),
         needs=(
-            "`exchanges` (network_ms, network_kind, request_first_at), `connections` (client_ip, broker_ip, "
-            "lost_segments, retransmitted_bytes)"
+            "`exchanges` (network_ms, network_kind, request_first_at, status), `connections` (client_ip, broker_ip, "
+            "lost_segments, retransmitted_bytes, missing_bytes)"
         ),
         cannot_tell=(
             "whether the way or the whole other host was gone, and when exactly it came back. Retransmission "

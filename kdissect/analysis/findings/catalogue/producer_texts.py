@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdissect.analysis.findings.catalogue.kind import CLIENT, Kind
+from kdissect.analysis.findings.catalogue.kind import CLIENT, NOTHING_MISSING, Kind
 
 KINDS = {
     "producer_silent": Kind(
@@ -14,7 +14,7 @@ KINDS = {
             "median at most (or 200 ms). Its connections stayed open, with fewer copies of segments than "
             "retransmission timers would have sent. No other client was silent for most of that time, or may have been "
             "behind an answer that is missing. Not where the capture lacks other connections of the client: it has the "
-            "beginning of one, and no Metadata request."
+            "beginning of one, and no Metadata request." + NOTHING_MISSING
         ),
         headline="client {client} wrote nothing for {lasted:ms}",
         sentence=(
@@ -27,8 +27,8 @@ KINDS = {
             "application writes."
         ),
         needs=(
-            "`exchanges` (client_id, api_key, request_first_at, response_first_at), `fetches` (client_id), "
-            "`connections` (lost_segments, retransmitted_bytes, start_seen, started_at, ended_at)"
+            "`exchanges` (client_id, api_key, status, request_first_at, response_first_at), `fetches` (client_id), "
+            "`connections` (lost_segments, retransmitted_bytes, start_seen, started_at, ended_at, missing_bytes)"
         ),
         cannot_tell=(
             "a process that stood still from an application that had nothing to write. A producer that writes now "

@@ -14,16 +14,12 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.client_ways import copies_in, with_copies
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.findings.network_gaps import explained_by_gaps, network_gaps, possible_gaps
+from kdissect.analysis.findings.network_gaps import NetworkGap, explained_by_gaps, network_gaps, possible_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.findings.rules.broker_findings import WAITING_APIS, acks_of
 from kdissect.analysis.findings.rules.reset_findings import split_strokes
-from kdissect.analysis.findings.rules.silence_findings import (
-    OF_SILENCES,
-    Silence,
-    first_and_last_of_clients,
-    silences,
-)
+from kdissect.analysis.findings.rules.silence_findings import OF_SILENCES, Silence, silences
+from kdissect.analysis.findings.standstills import STANDSTILL_MS, Standstill, stands_still, standstills
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, distinct, ints, reals, times
@@ -73,7 +69,7 @@ AGAIN_MS = 10_000.0
 """From the end of a broker's silence to the next one, for both to be one story: what makes a process stand still (a
 slow disk, a full heap) does so again and again."""
 EDGE_MS = 300.0
-"""Left out at both ends of a silence when looking for what the broker itself sent meanwhile."""
+"""Left out at both ends of a silence when looking for what the broker itself, or others, sent meanwhile."""
 BEFORE_MS = 10_000.0
 """How far back a broker's own fetches show that they are in the capture at all (replica.fetch.wait.max.ms is 500)."""
 FOR_EVER = 10**15
@@ -147,21 +143,27 @@ def _first_and_last_answers(exchanges: pa.Table, limits: Limits) -> Any:
 
 
 @finder(
-    exchanges=(_as_long_as_a_stall, _first_and_last_answers), fetches=EVERY_ROW, connections=EVERY_ROW,
-    produces=_as_long_as_a_stall,
+    exchanges=(_as_long_as_a_stall, _first_and_last_answers, row_filters.first_and_last_of_clients),
+    fetches=EVERY_ROW, connections=EVERY_ROW, produces=_as_long_as_a_stall,
 )  # fmt: skip
 def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers that stood still: nobody got an answer. Whether the process did, its own fetches tell.
 
     A silence while the network to all who waited was gone is told as that (`network_silent`). Where it may have been
-    gone, and nothing else tells, the silence is information.
+    gone, and nothing else tells, the silence is information. So is a standstill: no single broker is its cause.
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     gaps, maybe = network_gaps(exchanges, connections), possible_gaps(exchanges, connections)
     shares = TimeShares({"exchanges": exchanges, "fetches": ev.get(tables, "fetches")})
     own: list[Stall] = []
     waiting: list[Stall] = []
+    still = standstills(exchanges)
+    reported = [one for one in still if one.is_of_no_single_broker]
     for one in stalls(tables):
+        around = [other for other in still if _is_within(one, other)]
+        if around:
+            reported += [other for other in around if other not in reported]
+            continue
         spent = shares.spent("broker", one.broker, one.begin, one.end)
         if spent.get("network", 0.0) > NETWORK_SHARE * sum(spent.values()):
             continue
@@ -172,6 +174,8 @@ def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         one = one._replace(sure=not explained_by_gaps(maybe, rows, connections, begin, end).all())
         (waiting if _may_wait_for_followers(tables, rows).all() else own).append(one)
     found = []
+    for standstill in reported:
+        found += _report_standstill(tables, standstill, gaps)
     for some in _in_a_row(own):
         found += _report_stalls(tables, some)
     alike: dict[tuple[str, ...], list[Stall]] = {}
@@ -184,6 +188,33 @@ def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         for some in _in_a_row(those):
             found += _report_stalls(tables, some, names, replicated=True)
     return found
+
+
+def _is_within(stall: Stall, standstill: Standstill) -> bool:
+    """Whether most of a broker's silence is a standstill, or all but its edges if no other broker owed answers."""
+    if standstill.is_of_no_single_broker:
+        return stands_still([standstill], stall.begin, stall.end)
+    edge = EDGE_MS * MILLI
+    return standstill.begin <= stall.begin + edge and standstill.end >= stall.end - edge
+
+
+def _report_standstill(tables: ev.Tables, standstill: Standstill, gaps: list[NetworkGap]) -> list[ev.Finding]:
+    """The finding about a standstill, unless the network is known to have been gone."""
+    if any(gap.begin < standstill.end and gap.end > standstill.begin for gap in gaps):
+        return []
+    rows = ev.get(tables, "exchanges").take(arrow_array(standstill.rows))
+    condition = ev.both(
+        ev.among("broker", standstill.brokers), f"request_first_at <= {ev.instant(standstill.begin)}",
+        f"response_first_at >= {ev.instant(standstill.end)}", f"latency_ms >= {STANDSTILL_MS:g}",
+    )  # fmt: skip
+    values = {
+        "brokers": standstill.brokers, "connections": len(pc.unique(rows["connection_id"])),
+        "clients": ev.names(rows["client_id"]),
+    }  # fmt: skip
+    return ev.finding(
+        tables, "broker_stalled", ev.INFO, "exchanges", condition, values, case="standstill", cause="unknown",
+        first_at=standstill.begin, last_at=standstill.end,
+    )  # fmt: skip
 
 
 def _in_a_row(every: list[Stall]) -> list[list[Stall]]:
@@ -274,9 +305,10 @@ def _own_fetches(tables: ev.Tables, stall: Stall) -> int | None:
 
 
 def _brokers_that_answered(exchanges: pa.Table, stall: Stall) -> list[str]:
-    """Brokers that answered during the silence of this one."""
-    answered = times(exchanges, "response_first_at")
-    rows = exchanges.filter(arrow_array((answered > stall.begin) & (answered < stall.end)))
+    """Brokers that answered during the silence of this one. Answers at its edges do not count: all brokers may have
+    fallen silent."""
+    answered, edge = times(exchanges, "response_first_at"), int(EDGE_MS * MILLI)
+    rows = exchanges.filter(arrow_array((answered > stall.begin + edge) & (answered < stall.end - edge)))
     names = {str(name) for name in pc.unique(rows["broker"].cast(pa.string())).to_pylist() if name}
     return sorted(names - {stall.broker})
 
@@ -289,13 +321,14 @@ def silent_alone(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     process that stands still acknowledges. A producer may have had nothing to send, so its silence is low.
     """
     exchanges = ev.get(tables, "exchanges")
-    every = silences(exchanges)
+    connections = ev.get(tables, "connections")
+    every = silences(exchanges, connections)
     alone = [
         one for one in every if one.sure and one.end - one.begin >= STOPPED_MS * MILLI and not _in_company(one, every)
     ]
     if not alone:
         return []
-    fetches, connections = ev.get(tables, "fetches"), ev.get(tables, "connections")
+    fetches = ev.get(tables, "fetches")
     found = []
     for one in alone:
         reads = _reads_steadily(fetches, one)
@@ -373,7 +406,7 @@ def _sent_again(connections: pa.Table, silence: Silence) -> bool:
     return bool((mine & with_copies(connections, copies_in((silence.end - silence.begin) / MILLI))).any())
 
 
-@finder(exchanges=first_and_last_of_clients, connections=EVERY_ROW)
+@finder(exchanges=row_filters.first_and_last_of_clients, connections=EVERY_ROW)
 def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers all of whose connections ended at one instant, and that served no client for a while, though their
     clients went on with other brokers.

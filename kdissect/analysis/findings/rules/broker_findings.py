@@ -16,12 +16,14 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.network_gaps import (
+    EXPLAINED,
     explained_by_gaps,
     may_share_a_gap,
     maybe_long_on_the_way,
     possible_gaps,
 )
 from kdissect.analysis.findings.rules.window_findings import on_closed_windows
+from kdissect.analysis.findings.standstills import MOSTLY, standstills, within_standstills
 from kdissect.analysis.grouping import group
 from kdissect.analysis.holds.throttle_windows import Muted, throttle_windows
 from kdissect.arrays.arrow import MILLI, Int64s, distinct, ints, reals, times
@@ -48,12 +50,16 @@ SLOWER = 2.0
 host, is no topic's."""
 
 
-@finder(exchanges=(row_filters.slow, row_filters.throttled), produces=row_filters.slow, connections=EVERY_ROW)
+@finder(
+    exchanges=(row_filters.slow, row_filters.throttled, row_filters.first_and_last_of_clients),
+    produces=row_filters.slow, connections=EVERY_ROW,
+)  # fmt: skip
 def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Requests of every API that took `limits.slow_ms` and more, but for those that wait by design or were throttled.
 
     Fetches are judged by what they took beyond the agreed wait. A request for most of whose time a quota muted its
-    connection was throttled, though it was still being sent when that began.
+    connection was throttled, though it was still being sent when that began. One that spent most of its time in a
+    standstill is left alone, unless the network had that time.
     """
     exchanges = ev.get(tables, "exchanges")
     if not exchanges.num_rows:
@@ -69,6 +75,9 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     windows, _ = throttle_windows(exchanges, connection)
     muted = Muted(windows, connection).within(connection, begun, end)
     late &= muted < MOST_OF_TIME * (end - begun)
+    lost = np.nan_to_num(reals(exchanges, "network_ms")) >= EXPLAINED * latency
+    common = [one for one in standstills(exchanges) if one.is_of_no_single_broker]
+    late &= lost | ~within_standstills(common, begun, end, MOST_OF_TIME)
     members = {code: np.flatnonzero(late & (groups.code == code)) for code in distinct(groups.code[late]).tolist()}
     total = {code: ev.union_ms(begun[mine], end[mine]) for code, mine in members.items()}
     found = []
@@ -130,10 +139,13 @@ def largest_part(tables: ev.Tables, rows: pa.Table) -> tuple[str, float | None]:
     return "unknown", None
 
 
-@finder(fetches=EVERY_ROW, exchanges=maybe_long_on_the_way, connections=EVERY_ROW)
+@finder(
+    fetches=EVERY_ROW, exchanges=(maybe_long_on_the_way, row_filters.slow, row_filters.first_and_last_of_clients),
+    connections=EVERY_ROW,
+)  # fmt: skip
 def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Fetches that took `limits.slow_ms` and more beyond what they agreed to, but for those that waited while the
-    network between the two hosts was gone, or may have been."""
+    network between the two hosts was gone, or may have been, or in a standstill."""
     fetches, connections = ev.get(tables, "fetches"), ev.get(tables, "connections")
     excess = reals(fetches, "excess_ms")
     late = excess >= limits.slow_ms
@@ -141,7 +153,11 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     worst = groups.quantiles(np.where(late, excess, np.nan), [1.0])[0]
     answered = times(fetches, "response_first_at")
     since = answered - (np.nan_to_num(excess) * MILLI).astype(np.int64)
-    gaps = possible_gaps(ev.get(tables, "exchanges"), connections)
+    exchanges = ev.get(tables, "exchanges")
+    gaps = possible_gaps(exchanges, connections)
+    still = standstills(exchanges)
+    common = [one for one in still if one.is_of_no_single_broker]
+    late &= ~within_standstills(common, since, answered, MOSTLY)
     late &= ~explained_by_gaps(gaps, fetches, connections, since, answered)
     late &= ~may_share_a_gap(gaps, fetches, connections, since, answered)
     found = []
@@ -156,6 +172,8 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         condition = ev.both(ev.equals("broker", broker), f"excess_ms >= {limits.slow_ms:g}")
         about = _one_client(rows)
         severity = _severity(tables, limits, total, broker, about.get("client_id"))
+        if within_standstills(still, since[mine], answered[mine], MOSTLY).all():
+            about["cause"] = "unknown"
         found += ev.finding(tables, "slow_fetches", severity, "fetches", condition, values, broker=broker, **about)
     return found
 
@@ -170,14 +188,22 @@ def _slow_replication(produces: pa.Table, limits: Limits) -> Any:
     return pc.greater_equal(produces["replication_ms"], limits.slow_ms)
 
 
-@finder(produces=_slow_replication, connections=EVERY_ROW)
+@finder(
+    produces=_slow_replication, exchanges=(row_filters.slow, row_filters.first_and_last_of_clients),
+    connections=EVERY_ROW,
+)  # fmt: skip
 def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Produce requests that waited long for followers, leader by leader, and which followers they waited for."""
+    """Produce requests that waited long for followers, leader by leader, and which followers they waited for. Those
+    that waited in a standstill are left alone."""
     produces = ev.get(tables, "produces")
     waited = np.nan_to_num(reals(produces, "replication_ms"))
     slow = waited >= limits.slow_ms
     if not slow.any():
         return []
+    answered = times(produces, "response_first_at")
+    since = answered - (waited * MILLI).astype(np.int64)
+    common = [one for one in standstills(ev.get(tables, "exchanges")) if one.is_of_no_single_broker]
+    slow &= ~within_standstills(common, since, answered, MOSTLY)
     groups = group(produces, ["broker"])
     found = []
     for code in np.flatnonzero(groups.count(slow)).tolist():
@@ -186,8 +212,7 @@ def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         rows = produces.take(arrow_array(mine))
         followers = Counter(node for nodes in rows["waited_for"].to_pylist() for node in nodes or ())
         clients = sorted({str(name) for name in rows["client_id"].to_pylist() if name is not None})
-        answered = times(rows, "response_first_at")
-        total = ev.union_ms(answered - (waited[mine] * MILLI).astype(np.int64), answered)
+        total = ev.union_ms(since[mine], answered[mine])
         values = {
             "requests": len(mine), "clients": clients, "slow": limits.slow_ms, "total": total,
             "longest": float(waited[mine].max()),

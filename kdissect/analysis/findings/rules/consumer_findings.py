@@ -19,8 +19,10 @@ from kdissect.analysis.findings.falling_behind import (
 )
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.missing_packets import UnseenRequests
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.findings.rules.silence_findings import LOST_SEGMENTS, OF_SILENCES, silences
+from kdissect.analysis.findings.standstills import stands_still, standstills
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group, runs_with_gaps
 from kdissect.analysis.holds.throttle_windows import throttle_windows
@@ -103,8 +105,9 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     broker. A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone. Time
     until an answer was acknowledged is the network's where parts of it were sent again. The part of a pause counts
     that the ledger gives to no broker, no network and no quota. A pause in which the client's host was refused a
-    connection is left alone: some clients ask no other broker while they look for one. A client that was met in its
-    middle may have asked before the capture for as long as its longest pause.
+    connection is left alone: some clients ask no other broker while they look for one. So is one in which fetches may
+    have been sent that were not captured, and one in a standstill. A client that was met in its middle may have asked
+    before the capture for as long as its longest pause.
     """
     fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
@@ -115,16 +118,16 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if len(rows) < PAUSE_FETCHES:
         return []
     size, throttle = ints(fetches, "record_bytes", 0), np.nan_to_num(reals(fetches, "throttle_ms"))
-    joins, again, refused = _joins(tables), _sent_again(tables), _refusal_times(ev.get(tables, "connections"))
-    lossy = _with_losses(ev.get(tables, "connections"))
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+    joins, again, refused = _joins(tables), _sent_again(tables), _refusal_times(connections)
+    lossy, requests, still = _with_losses(connections), UnseenRequests(exchanges, connections), standstills(exchanges)
     stopped = [
         one
-        for one in silences(ev.get(tables, "exchanges"))
+        for one in silences(exchanges, connections)
         if one.sure and one.end - one.begin >= STOPPED_MS * MILLI and one.client not in lossy
     ]
     ids = fetches["exchange_id"]
     shares = TimeShares(tables)
-    connections = ev.get(tables, "connections")
     begun_here = set(ev.names(connections["client_id"].filter(arrow_array(ints(connections, "start_seen", 0) > 0))))
     found, clients = [], groups.keys["client_id"].to_pylist()
     for start, end in runs_with_gaps(groups.code[rows], begun[rows], PAUSE_MS * MILLI):
@@ -141,6 +144,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             begin, stop = int(until[at]), int(begun[mine[at + 1]])
             turned_away = refused.get(client, NONE)
             if ((turned_away >= begin) & (turned_away < stop)).any():
+                continue
+            if requests.may_be_missing(client, begin, stop) or stands_still(still, begin, stop):
                 continue
             joined = joins.get(client, NONE)
             joined = joined[(joined > begin) & (joined < stop)]

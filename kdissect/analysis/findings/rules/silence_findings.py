@@ -11,9 +11,10 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.client_ways import LEAST_RTO_MS, copies_in, with_copies
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.findings.missing_packets import without_bare_packets
+from kdissect.analysis.findings.missing_packets import UnseenRequests, without_bare_packets
 from kdissect.analysis.findings.network_gaps import long_on_the_way, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
+from kdissect.analysis.findings.standstills import stands_still, standstills
 from kdissect.analysis.grouping import group
 from kdissect.analysis.ledger.time_owners import GONE_MS, UNACKNOWLEDGED
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, ints, reals, times
@@ -58,14 +59,7 @@ class Silence(NamedTuple):
     end: int
     """Its next request."""
     sure: bool = True
-    """No answer was due to it. False: one may have been that was not captured."""
-
-
-def first_and_last_of_clients(exchanges: pa.Table, limits: Limits) -> Any:
-    """The first and the last request and answer of each client in each slot: longer gaps show in them alone."""
-    return arrow_array(
-        row_filters.first_and_last_in_slots(exchanges, "client_id", "request_first_at", "response_first_at")
-    )
+    """No answer was due to it, it sent no request, and others went on. False: this is not known."""
 
 
 def _as_long_as_a_silence(exchanges: pa.Table, limits: Limits) -> Any:
@@ -84,13 +78,14 @@ def _with_cut_response(exchanges: pa.Table, limits: Limits) -> Any:
     return arrow_array(_cut_short(exchanges))
 
 
-OF_SILENCES = (first_and_last_of_clients, _as_long_as_a_silence, _with_cut_response)
+OF_SILENCES = (row_filters.first_and_last_of_clients, _as_long_as_a_silence, _with_cut_response)
 """Exchanges that `silences` reads."""
 
 
-def silences(exchanges: pa.Table) -> list[Silence]:
+def silences(exchanges: pa.Table, connections: pa.Table) -> list[Silence]:
     """Stretches of SILENT_MS and more in which a client sent nothing and was owed nothing, and which are rare for it.
-    Not sure are those before which an answer is missing: it may be what the client waited for."""
+    Not sure are those before which an answer is missing: it may be what the client waited for. Nor are those within
+    which requests of the client may be missing, and those in a standstill."""
     groups, asked = group(exchanges, ["client_id"]), times(exchanges, "request_first_at")
     rows = groups.sort_rows(np.flatnonzero(asked != NULL_TIME), asked)
     some = _runs_with_rare_gaps(groups.code[rows], asked[rows])
@@ -101,6 +96,7 @@ def silences(exchanges: pa.Table) -> list[Silence]:
     cut_short = _cut_short(exchanges)
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
     clients = groups.keys["client_id"].to_pylist()
+    requests, still = UnseenRequests(exchanges, connections), standstills(exchanges)
     found = []
     for from_row, to_row in some:
         mine = rows[from_row:to_row]
@@ -123,6 +119,7 @@ def silences(exchanges: pa.Table) -> list[Silence]:
             begin = max(int(begun[at]), int(before[before < end].max(initial=begun[at])))
             owed = bool((before >= end).any()) or begin - int(begun[at]) > WAITED * gaps[at] + 500 * MILLI
             if not owed and end - begin >= SILENT_MS * MILLI:
+                sure &= not requests.may_be_missing(client, begin, end) and not stands_still(still, begin, end)
                 found.append(Silence(client, int(begun[at]), begin, end, sure))
     return found
 
@@ -151,7 +148,7 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     alive, and they went on at the same instant, the processes stood still.
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
-    spans = sorted((one for one in silences(exchanges) if one.sure), key=lambda one: one.begin)
+    spans = sorted((one for one in silences(exchanges, connections) if one.sure), key=lambda one: one.begin)
     if not spans:
         return []
     hosts, answers = _hosts(connections), _Answers(exchanges, connections)
@@ -347,7 +344,7 @@ def _asking(exchanges: pa.Table) -> list[Asking]:
 
 
 @finder(
-    exchanges=(first_and_last_of_clients, row_filters.of_api(ApiKey.METADATA)),
+    exchanges=(row_filters.first_and_last_of_clients, row_filters.of_api(ApiKey.METADATA)),
     connections=EVERY_ROW,
     capture_quality=EVERY_ROW,
 )
@@ -387,7 +384,7 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-@finder(exchanges=(first_and_last_of_clients, row_filters.of_api(ApiKey.METADATA)), connections=EVERY_ROW)
+@finder(exchanges=(row_filters.first_and_last_of_clients, row_filters.of_api(ApiKey.METADATA)), connections=EVERY_ROW)
 def held_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that asked for nothing but metadata after a broker had refused their address or closed a connection of
     theirs. They had no leader to write to or to read from."""
