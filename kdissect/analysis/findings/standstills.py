@@ -4,8 +4,6 @@ A suspended host, a capturing program that was stopped, and a clock that was set
 broker leave to a standstill what it explains.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
