@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdissect.capture import CaptureSet, open_captures
 from kdissect.capture.clock import nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source as Named
-from kdissect.capture.sources import check
 from kdissect.engine.capture_tables import MADE
 from kdissect.engine.settings import Settings
-from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
+from kdissect.problems import UsageError
 from kdissect.spark.dataset import Dataset
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.source.remote_captures import remote_sources, split_local
 from kdissect.spark.stages.analysing import SUMMED
-from kdissect.spark.stages.plan import Plan, Source, carry_large, source_of
+from kdissect.spark.stages.plan import Plan, Source, carry_large, open_readable, source_of
 from kdissect.spark.whole_dataset import WholeDataset
 from kdissect.spark.workers import runs_on_this_machine
 from kdissect.tables.declaration import columns_of
@@ -185,34 +182,6 @@ def prepare(
     if far:
         sources += remote_sources(spark, far, transport == "payload")
     return Job(sources if transport else carry_large(sources), columns, settings, strict, refused)
-
-
-def open_readable(paths: Named | Sequence[Named], strict: bool) -> tuple[list[CaptureSet], list[tuple[str, str]]]:
-    """Capture sets, and files that were named by themselves, among others, and cannot be read as captures: (name, why).
-
-    Where `strict`, and where nothing else was named, these are errors; so is a path that is not there.
-    """
-    try:
-        return open_captures(paths), []
-    except CaptureNotFound:
-        raise
-    except CaptureError:
-        if strict or isinstance(paths, str | os.PathLike) or hasattr(paths, "read"):
-            raise
-        good: list[Named] = []
-        refused: list[tuple[str, str]] = []
-        for path in paths:
-            if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
-                good.append(path)
-                continue
-            try:
-                check(Path(path))
-                good.append(path)
-            except (NotACapture, CaptureUnreadable) as error:
-                refused.append((Path(path).name, str(error)))
-        if not good or not refused:
-            raise
-        return open_captures(good), refused
 
 
 def _partitions(spark: SparkSession, size: int) -> int:

@@ -33,12 +33,11 @@ from kdissect.engine.capture import Capture
 from kdissect.engine.settings import Settings
 from kdissect.net.scanner import BEGIN, END
 from kdissect.problems import UsageError
-from kdissect.spark.job import open_readable
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source import packet_rows
 from kdissect.spark.source.file_stream import FILES, FileStream
 from kdissect.spark.source.remote_captures import is_elsewhere, open_remote, split_local, storage_of
-from kdissect.spark.stages.plan import Source, source_of
+from kdissect.spark.stages.plan import Source, open_readable, source_of
 from kdissect.spark.workers import settled
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.host_names import read_names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -12,10 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sights.clocks import Clock
-from kdissect.capture import CaptureSet
+from kdissect.capture import CaptureSet, open_captures
 from kdissect.capture.captureset import Member
+from kdissect.capture.sources import Source as Named
+from kdissect.capture.sources import check
 from kdissect.engine.settings import Settings
 from kdissect.engine.sights.interfaces import interfaces
+from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture
 from kdissect.spark.remote_storage import RemoteMember, Storage
 
 INDEX = pa.schema(
@@ -208,6 +212,34 @@ def carry_large(sources: Sequence[Source]) -> list[Source]:
         return list(sources)
     most = MOST_READERS * MATCHED_BYTES
     return [replace(one, ranged=False) if one.reread_elsewhere and sum(one.stored) > most else one for one in sources]
+
+
+def open_readable(paths: Named | Sequence[Named], strict: bool) -> tuple[list[CaptureSet], list[tuple[str, str]]]:
+    """Capture sets, and files that were named by themselves, among others, and cannot be read as captures: (name, why).
+
+    Where `strict`, and where nothing else was named, these are errors; so is a path that is not there.
+    """
+    try:
+        return open_captures(paths), []
+    except CaptureNotFound:
+        raise
+    except CaptureError:
+        if strict or isinstance(paths, str | os.PathLike) or hasattr(paths, "read"):
+            raise
+        good: list[Named] = []
+        refused: list[tuple[str, str]] = []
+        for path in paths:
+            if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
+                good.append(path)
+                continue
+            try:
+                check(Path(path))
+                good.append(path)
+            except (NotACapture, CaptureUnreadable) as error:
+                refused.append((Path(path).name, str(error)))
+        if not good or not refused:
+            raise
+        return open_captures(good), refused
 
 
 def source_of(capture: CaptureSet, payload: bool) -> Source:
