@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.schema.configurations import is_open_config
 from kdissect.schema.layout import TAGS_NAME, WIDTHS, Column, Layout, outputs
 
 Ints = npt.NDArray[Any]
@@ -189,6 +188,8 @@ def _without_secrets(values: pa.Array, names: pa.Array) -> pa.Array:
     """The values, null where the name next to them is not that of a configuration whose value may be shown."""
     if not len(names):
         return values
+    from kdissect.schema.configurations import is_open_config  # few messages have names here
+
     coded = names.dictionary_encode()
     secret = pa.array([not is_open_config(name) for name in coded.dictionary.to_pylist()], pa.bool_())
     if not names.null_count and not pc.any(secret).as_py():
