@@ -60,11 +60,9 @@ def table_columns(
     UsageError for an unknown table or column, and for a column that is named twice."""
     from kdissect.cli.printing import table_rows
     from kdissect.tables import declaration
-    from kdissect.tables.suggestion import refuse_repeated
 
     table_rows.refuse_binary(form, output)
     known = declaration.columns_of(table, selected)
-    refuse_repeated(table, known)
     if form in EXCHANGE_FORMATS:
         from kdissect.tables import exchange_formats
 

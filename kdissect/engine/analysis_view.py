@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kdissect.capture.clock import nanoseconds
 from kdissect.problems import UsageError
-from kdissect.tables.declaration import SCHEMAS, TABLES, readers
+from kdissect.tables.declaration import TABLES, readers
 from kdissect.tables.projection import list_names
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class Analysis:
         """The longest silences of each client, broker and partition (`silences.find_silences`)."""
         from kdissect.analysis.questions.silences import find_silences
 
-        return find_silences(self._capture.tables(_with_topic_ids(readers.SILENCES.tables)))
+        return find_silences(self._capture.tables(readers.SILENCES.tables))
 
     def topic_gap(self) -> TopicGap | None:
         """The two topics that are furthest apart in how long writing to them takes (`topic_gap.find_topic_gap`)."""
@@ -293,7 +293,7 @@ class Analysis:
 
 def _latency_tables(columns: Collection[str]) -> dict[str, tuple[str, ...]]:
     """The tables that `latency` reads for groups by these columns: holds and topics only where they make a group."""
-    tables = _with_topic_ids(readers.LATENCY.tables)
+    tables = dict(readers.LATENCY.tables)
     if "hold" not in columns:
         tables["exchanges"] = tuple(name for name in tables["exchanges"] if name != "hold")
     if "topic" not in columns:
@@ -301,11 +301,3 @@ def _latency_tables(columns: Collection[str]) -> dict[str, tuple[str, ...]]:
             del tables[name]
         tables["fetches"] = ("exchange_id", "excess_ms")
     return tables
-
-
-def _with_topic_ids(tables: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """The columns to read, and for topics without a name their ids."""
-    return {
-        name: (*columns, "topic_id") if "topic" in columns and "topic_id" in SCHEMAS[name].names else columns
-        for name, columns in tables.items()
-    }

@@ -22,7 +22,7 @@ from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared, schema_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.projection import choose_columns, choose_columns_of_each, list_names
-from kdissect.tables.where import Filter, parse
+from kdissect.tables.where import Filter, read_condition
 
 if TYPE_CHECKING:
     import pandas
@@ -342,7 +342,7 @@ class CaptureTables:
             from kdissect.engine.flowing_answers import find_findings
 
             columns = columns_of("findings", wanted_columns["findings"])
-            condition = (conditions or {}).get("findings") or _condition("findings", where.get("findings"))
+            condition = (conditions or {}).get("findings") or read_condition(where.get("findings"), SCHEMAS["findings"])
             looked, rows = find_findings(self._captures, self._settings)
             return {"findings": looked.builder.finished("findings", [rows], condition, columns)}
         if list(wanted_columns) == [JOINED]:
@@ -391,7 +391,7 @@ class CaptureTables:
         if wish is not None and wish.topics and name in BY_TOPIC:
             names = ", ".join("'{}'".format(topic.replace("'", "''")) for topic in wish.topics)
             where = f"topic in ({names})" + ("" if where is None else f" and ({where})")
-        return _condition(name, where)
+        return read_condition(where, SCHEMAS[name])
 
     @property
     def _everything(self) -> Settings:
@@ -417,13 +417,6 @@ def _together(run: Run, name: str) -> Iterator[list[pa.RecordBatch]]:
             found = []
     if found:
         yield found
-
-
-def _condition(name: str, where: str | None) -> Filter | None:
-    try:
-        return None if where is None else parse(where, SCHEMAS[name])
-    except ValueError as error:
-        raise UsageError(str(error)) from None
 
 
 def _with_filter(columns: list[str], condition: Filter | None) -> list[str]:

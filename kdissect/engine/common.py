@@ -1,5 +1,5 @@
-"""The common state of captures that were given together, kept for all passes over them, and who reads them: one read
-comes after the other, for all of them use the same files, and the same places in them."""
+"""The common state of captures that were given together, kept for all passes over them, and whose turn it is to read.
+One read comes after the other, for all of them use the same files, and the same places in them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Common:
 
 
 class ReadingTurns:
-    """Which thread reads captures that were opened together. One thread may begin a read within another one, as where
-    two tables in pieces take turns; a second thread is refused, for it would get rows of half of the file."""
+    """The turns of threads that read captures which were opened together. One thread may begin a read within another
+    one, as where two tables in pieces take turns. A second thread is refused: it would get rows of half of the file."""
 
     def __init__(self, captures: Sequence[CaptureSet]) -> None:
         self._lock = threading.Lock()

@@ -479,22 +479,24 @@ def _as_ended(connections: pa.Table, ended: pa.Table) -> pa.Table:
 def end_state(state: bytes) -> bytes:
     """The state of a capture that is over, out of its last one: it knows which files were read, if others begin it
     again. Raises UsageError where it is damaged."""
-    carried, _ = _unpacked(state)
-    return dumped(replace(carried, version=__version__, unfinished=b""), _Carried)
+    return dumped(replace(_load(state, _Carried), version=__version__, unfinished=b""), _Carried)
 
 
-def _unpacked(state: bytes, tables: Mapping[str, list[str]] | None = None) -> tuple[_Carried, _Unfinished | None]:
+def _unpacked(state: bytes, tables: Mapping[str, list[str]]) -> tuple[_Carried, _Unfinished | None]:
     """A state, and what was unfinished, if that is something and this version of kdissect left it. Raises UsageError
     where it is damaged, or other tables'."""
+    carried: _Carried = _load(state, _Carried)
+    if carried.version != __version__ or not carried.unfinished:
+        return carried, None
+    if carried.tables != tables:
+        read = ", ".join(carried.tables)
+        raise UsageError(f"earlier files were read for other tables or columns ({read}): ask for these, or begin anew")
+    return carried, _load(carried.unfinished, _Unfinished)
+
+
+def _load(data: bytes, kind: type) -> Any:
+    """A part of a state. Raises UsageError where it is damaged."""
     try:
-        carried: _Carried = loaded(state, _Carried)
-        if carried.version != __version__ or not carried.unfinished:
-            return carried, None
-        if tables is not None and carried.tables != tables:
-            read = ", ".join(carried.tables)
-            raise UsageError(
-                f"earlier files were read for other tables or columns ({read}): ask for these, or begin anew"
-            )
-        return carried, loaded(carried.unfinished, _Unfinished)
+        return loaded(data, kind)
     except UnreadableValue:
         raise UsageError("this state is damaged: begin with a new one") from None

@@ -67,8 +67,8 @@ def _all(settings: Settings) -> Settings:
 
 
 def _of_all_times(settings: Settings) -> Settings:
-    """The settings without limits of time. What several captures saw together is kept by span, so it is looked for
-    again, unless it was given."""
+    """The settings without limits of time. Connections that several captures saw are kept by span, so they are looked
+    for again, unless they were given."""
     if settings.after is settings.before is None:
         return settings
     common = settings.common if settings.common.given else Common()

@@ -10,7 +10,6 @@ from kdissect.schema.apikeys import ApiKey
 from kdissect.tables import brokers, clients, groups, leaders, recordsets, topics, versions
 from kdissect.tables.declaration import TABLES, columns_of
 from kdissect.tables.declaration.model import DeclarationError, Gathering, Path
-from kdissect.tables.suggestion import refuse_repeated
 
 Paths = dict[tuple[int, int], set[str]]
 
@@ -100,12 +99,8 @@ def list_names(names: str | Iterable[str]) -> list[str]:
 def choose_columns(table: str, columns: str | Iterable[str] | None) -> list[str] | None:
     """The names of columns of a table, in the order asked for; None for all. Raises UsageError for an unknown table or
     column, and for a column that is named twice."""
-    if columns is None:
-        columns_of(table)
-        return None
-    listed = columns_of(table, list_names(columns))
-    refuse_repeated(table, listed)
-    return listed
+    listed = columns_of(table, None if columns is None else list_names(columns))
+    return None if columns is None else listed
 
 
 def choose_columns_of_each(

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.problems import UsageError
 from kdissect.tables.suggestion import near
 
 _TOKEN = re.compile(
@@ -91,6 +92,14 @@ def parse(text: str, schema: pa.Schema) -> Filter:
     name), and for a value that its column cannot be compared with.
     """
     return _Parser(text, schema).parse()
+
+
+def read_condition(where: str | None, schema: pa.Schema) -> Filter | None:
+    """The filter that a caller asks for, None for none. Raises UsageError where `parse` refuses it."""
+    try:
+        return None if where is None else parse(where, schema)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 class _Parser:

@@ -1,5 +1,5 @@
-"""What a capture lacks: packets without bytes or one direction, on purpose, and packets that were dropped. Findings
-that need them ask here."""
+"""Packets that a capture lacks: their bytes, or one direction, on purpose, and those that were dropped. Findings that
+need them ask here."""
 
 from __future__ import annotations
 

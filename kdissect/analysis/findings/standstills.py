@@ -44,7 +44,7 @@ class Standstill(NamedTuple):
         return len(self.brokers) >= BROKERS
 
     def share(self, begin: Int64s, end: Int64s) -> npt.NDArray[np.float64]:
-        """Which part of each span lies within it, 0 to 1; [spans]."""
+        """The part of each span that lies within it, 0 to 1; [spans]."""
         shared = np.minimum(end, self.end) - np.maximum(begin, self.begin)
         shares: npt.NDArray[np.float64] = np.maximum(shared, 0) / np.maximum(end - begin, 1)
         return shares
@@ -87,8 +87,13 @@ def standstills(exchanges: pa.Table) -> list[Standstill]:
     return found
 
 
+def common_standstills(exchanges: pa.Table) -> list[Standstill]:
+    """The standstills that no single broker is the reason of."""
+    return [one for one in standstills(exchanges) if one.is_of_no_single_broker]
+
+
 def within_standstills(stretches: list[Standstill], begin: Int64s, end: Int64s, share: float) -> Flags:
-    """Which spans lie within one of these standstills for this share of their time or more; bool [spans]."""
+    """Whether each span lies within one of these standstills for this share of its time or more; bool [spans]."""
     flags: Flags = np.zeros(len(begin), np.bool_)
     for one in stretches:
         flags |= one.share(begin, end) >= share

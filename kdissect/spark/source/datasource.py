@@ -43,7 +43,7 @@ from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
 from kdissect.tables.suggestion import near
-from kdissect.tables.where import Filter, parse
+from kdissect.tables.where import Filter, read_condition
 
 NAME = "kdissect"
 NAMES = ("capture", "file")
@@ -87,6 +87,11 @@ class Asked:
         """Whether a partition is a capture with all its files."""
         return self.table not in packet_rows.TABLES
 
+    def condition(self) -> Filter | None:
+        """The condition on rows. Raises UsageError for one that the table cannot have."""
+        schema = SCHEMAS[self.table] if self.whole else packet_rows.schema_of(self.table)
+        return read_condition(self.where, schema)
+
     @property
     def schema(self) -> pa.Schema:
         """The columns that are read, in Arrow's terms."""
@@ -124,18 +129,9 @@ def parse_options(options: Mapping[str, str]) -> Asked:
         hosts=read_names(options["hosts"].split(",") if "hosts" in options else []),
         reading=Reading(verify=_flag(options, "verify")),
     )
-    where = options.get("where")
-    _condition(where, table)
-    return Asked(table, columns, some is not None, _paths(options), settings, where)
-
-
-def _condition(where: str | None, table: str) -> Filter | None:
-    """The condition on rows of a table. Raises UsageError for one that it cannot have."""
-    schema = packet_rows.schema_of(table) if table in packet_rows.TABLES else SCHEMAS[table]
-    try:
-        return None if where is None else parse(where, schema)
-    except ValueError as error:
-        raise UsageError(str(error)) from None
+    asked = Asked(table, columns, some is not None, _paths(options), settings, options.get("where"))
+    asked.condition()  # a wrong one is told here
+    return asked
 
 
 def _flag(options: Mapping[str, str], name: str) -> bool:
@@ -187,7 +183,7 @@ class Reader(DataSourceReader):
         """Settings of storage elsewhere."""
         self.only: dict[str, set[str]] = {}
         """Values that filters let through, by column: captures and files."""
-        condition = _condition(wanted.where, wanted.table)
+        condition = wanted.condition()
         for column, operator, values in () if condition is None else condition.limits:
             if operator in ("=", "in"):
                 self._let_through(column, values)
@@ -334,7 +330,7 @@ def rows(query: Asked, source: Source, file: int | None) -> Iterator[pa.RecordBa
     """Rows of a file, or with `file` None of a capture as a whole."""
     if file is not None:
         after, before = query.settings.after, query.settings.before
-        condition = _condition(query.where, query.table)
+        condition = query.condition()
         read = query.columns if condition is None else [*dict.fromkeys([*query.columns, *sorted(condition.columns)])]
         for batch in packet_rows.read(query.table, source.name, source.member(file), read, after, before):
             yield batch if condition is None else batch.filter(condition.expression).select(query.columns)

@@ -129,16 +129,20 @@ def doc(name: str) -> str:
 
 
 def columns_of(name: str, columns: Sequence[str] | None = None) -> list[str]:
-    """The names asked for, checked; all of the table's when None. Raises UsageError, with the nearest name; if none is
-    near, with those that a terminal shows first."""
+    """The names asked for, checked; all of the table's when None. Raises UsageError for a name that it has not, with
+    the nearest one or those that a terminal shows first, and for one that is there twice."""
     table = declared(name)
     known = [column.name for column in table.columns]
-    for column in columns or ():
+    if columns is None:
+        return known
+    for at, column in enumerate(columns):
+        if column in columns[:at]:
+            raise UsageError(f"column {column!r} of table {name!r} is named twice")
         if column not in known:
             some = ", ".join((table.shown or tuple(known))[:PROPOSED])
             meant = near(column, known) or f"; it has {some} and others: kdissect tables {name}"
             raise UsageError(f"table {name!r} has no column {column!r}{meant}")
-    return known if columns is None else list(columns)
+    return list(columns)
 
 
 def column_type(column: Column) -> str:

@@ -221,9 +221,9 @@ LATENCY = reader(
     exchanges="exchange_id capture client_id broker api_key api api_version status error_code hold request_first_at "
     "response_first_at latency_ms broker_ms throttle_ms request_bytes response_bytes",
     fetches="exchange_id excess_ms session_key session_epoch",
-    fetch_partitions="exchange_id topic",
-    session_partitions="session_key topic from_epoch to_epoch",
-    record_batches="exchange_id topic",
+    fetch_partitions="exchange_id topic topic_id",
+    session_partitions="session_key topic topic_id from_epoch to_epoch",
+    record_batches="exchange_id topic topic_id",
 )
 TOPIC_TRAFFIC = reader(
     "who writes and reads what",
@@ -323,8 +323,8 @@ ERRORS = reader(
 SILENCES = reader(
     "who was silent for how long",
     exchanges="exchange_id client_id broker request_first_at response_first_at response_last_at",
-    fetch_partitions="exchange_id topic partition record_bytes",
-    produce_partitions="exchange_id topic partition record_bytes",
+    fetch_partitions="exchange_id topic topic_id partition record_bytes",
+    produce_partitions="exchange_id topic topic_id partition record_bytes",
 )
 EXPLANATIONS = reader(
     "why a finding is there",

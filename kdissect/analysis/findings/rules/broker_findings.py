@@ -23,7 +23,7 @@ from kdissect.analysis.findings.network_gaps import (
     possible_gaps,
 )
 from kdissect.analysis.findings.rules.window_findings import on_closed_windows
-from kdissect.analysis.findings.standstills import MOSTLY, standstills, within_standstills
+from kdissect.analysis.findings.standstills import MOSTLY, common_standstills, standstills, within_standstills
 from kdissect.analysis.grouping import group
 from kdissect.analysis.holds.throttle_windows import Muted, throttle_windows
 from kdissect.arrays.arrow import MILLI, Int64s, distinct, ints, reals, times
@@ -76,8 +76,7 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     muted = Muted(windows, connection).within(connection, begun, end)
     late &= muted < MOST_OF_TIME * (end - begun)
     lost = np.nan_to_num(reals(exchanges, "network_ms")) >= EXPLAINED * latency
-    common = [one for one in standstills(exchanges) if one.is_of_no_single_broker]
-    late &= lost | ~within_standstills(common, begun, end, MOST_OF_TIME)
+    late &= lost | ~within_standstills(common_standstills(exchanges), begun, end, MOST_OF_TIME)
     members = {code: np.flatnonzero(late & (groups.code == code)) for code in distinct(groups.code[late]).tolist()}
     total = {code: ev.union_ms(begun[mine], end[mine]) for code, mine in members.items()}
     found = []
@@ -202,7 +201,7 @@ def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         return []
     answered = times(produces, "response_first_at")
     since = answered - (waited * MILLI).astype(np.int64)
-    common = [one for one in standstills(ev.get(tables, "exchanges")) if one.is_of_no_single_broker]
+    common = common_standstills(ev.get(tables, "exchanges"))
     slow &= ~within_standstills(common, since, answered, MOSTLY)
     groups = group(produces, ["broker"])
     found = []
