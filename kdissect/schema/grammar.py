@@ -74,7 +74,7 @@ class GrammarError(ValueError):
     """A line that is not in the grammar; the text names file and line."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Line:
     """One line that says something: its number from 1, its indentation in levels, its text."""
 
@@ -83,7 +83,7 @@ class Line:
     text: str
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Parsed:
     """The content of one file: an API, or messages which are none."""
 
@@ -96,7 +96,7 @@ def parse(text: str, file: str) -> Parsed:
     return _Parser(text, file).parse()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Attributes:
     """The attributes behind a field's versions."""
 

@@ -26,7 +26,7 @@ TAGS_NAME = "_tags"
 """Column of a struct's unknown tags: list<struct<tag: int32, bytes: binary>>, null where there are none."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Column:
     """One node of the tree of columns.
 

@@ -59,7 +59,7 @@ def order(name: str, table: pa.Table) -> pa.Table:
 def order_parts(parts: Mapping[str, Sequence[pa.Table]], names: Iterable[str]) -> dict[str, pa.Table]:
     """Tables in the contract's order, each of its parts; those of `names` that have no parts have no rows."""
     made = {name: order(name, join_tables(pieces)) for name, pieces in parts.items() if pieces}
-    return {name: SCHEMAS[name].empty_table() for name in names} | made
+    return {name: made[name] if name in made else SCHEMAS[name].empty_table() for name in names} | made
 
 
 def ordered_codes(rows: Codes) -> Codes:

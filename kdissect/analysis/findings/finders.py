@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.findings.evidence import CompleteTables, Finding, Tables, get
 from kdissect.analysis.findings.limits import Limits
+from kdissect.arrays.arrow import Flags
+from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration.model import DeclarationError
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import sort_columns
@@ -64,7 +67,7 @@ class Seen:
             (name, frozenset(filters)) for finder in finders for name, filters in finder.rows.items()
         )
         self._tables = {name: _read_columns(name, tables) for name in tables if name in FINDINGS.tables}
-        self._flags: dict[tuple[str, RowFilter], Any] = {}
+        self._flags: dict[tuple[str, RowFilter], Flags] = {}
         self._selected: dict[tuple[str, frozenset[RowFilter]], pa.Table] = {}
 
     def find(self, finder: Finder) -> list[Finding]:
@@ -87,7 +90,7 @@ class Seen:
             self._selected[key] = found
         return found
 
-    def _holds(self, name: str, table: pa.Table, row_filter: RowFilter) -> Any:
+    def _holds(self, name: str, table: pa.Table, row_filter: RowFilter) -> Flags:
         key = name, row_filter
         if key not in self._flags:
             self._flags[key] = _flags(table, row_filter, self._limits)
@@ -137,18 +140,19 @@ def _columns(name: str) -> frozenset[str]:
     return frozenset((*FINDINGS.tables[name], *sort_columns(name)))
 
 
-def _flags(table: pa.Table, row_filter: RowFilter, limits: Limits) -> Any:
-    return pc.fill_null(row_filter(table, limits), False)
+def _flags(table: pa.Table, row_filter: RowFilter, limits: Limits) -> Flags:
+    holds = row_filter(table, limits)
+    return np.asarray(pc.fill_null(holds, False) if holds.null_count else holds)
 
 
-def _filtered(table: pa.Table, flags: Iterable[Any]) -> pa.Table:
+def _filtered(table: pa.Table, flags: Iterable[Flags]) -> pa.Table:
     """The rows for which any of some flags is set; what comes once all rows are kept is not worked out."""
-    kept: Any = pa.scalar(False)
+    kept = np.zeros(table.num_rows, np.bool_)
     for more in flags:
-        kept = pc.or_(kept, more)
-        if pc.all(kept).as_py():
+        kept |= more
+        if kept.all():
             return table
-    return table.filter(kept)
+    return table.filter(arrow_array(kept))
 
 
 __all__ = ["EVERY_ROW", "Filters", "Finder", "RowFilter", "Seen", "finder", "select_evidence"]

@@ -8,7 +8,7 @@ import numpy as np
 from kdissect.arrays.arrow import Coder, Growing, Int64s, distinct
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Topics:
     """Codes of topics as sessions know them: by id (odd codes) where the version has ids, else by name (even codes)."""
 
@@ -58,7 +58,7 @@ class Topics:
         return topic, self.by_id.texts[code // 2] if code & 1 else None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Names:
     """The codes of what rows of fetches name, which sessions and holds share."""
 

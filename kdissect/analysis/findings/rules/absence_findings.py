@@ -153,13 +153,15 @@ def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     gone, and nothing else tells, the silence is information. So is a standstill: no single broker is its cause.
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+    still, silent = standstills(exchanges), stalls(tables)
+    reported = [one for one in still if one.is_of_no_single_broker]
+    if not (reported or silent):
+        return []
     gaps, maybe = network_gaps(exchanges, connections), possible_gaps(exchanges, connections)
     shares = TimeShares({"exchanges": exchanges, "fetches": ev.get(tables, "fetches")})
     own: list[Stall] = []
     waiting: list[Stall] = []
-    still = standstills(exchanges)
-    reported = [one for one in still if one.is_of_no_single_broker]
-    for one in stalls(tables):
+    for one in silent:
         around = [other for other in still if _is_within(one, other)]
         if around:
             reported += [other for other in around if other not in reported]

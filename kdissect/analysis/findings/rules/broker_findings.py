@@ -62,12 +62,12 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     standstill is left alone, unless the network had that time.
     """
     exchanges = ev.get(tables, "exchanges")
-    if not exchanges.num_rows:
-        return []
     latency, key = reals(exchanges, "latency_ms"), ints(exchanges, "api_key")
     late = (latency >= limits.slow_ms) & (key != ApiKey.FETCH) & ~np.isin(key, WAITING_APIS)
     for hold in ("throttled", "rebalance"):
         late &= ~ev.equal(exchanges, "hold", hold)
+    if not late.any():
+        return []
     groups = group(exchanges, ["api", "broker"])
     begun = times(exchanges, "request_first_at")
     end = begun + (np.nan_to_num(latency) * MILLI).astype(np.int64)
@@ -148,6 +148,8 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     fetches, connections = ev.get(tables, "fetches"), ev.get(tables, "connections")
     excess = reals(fetches, "excess_ms")
     late = excess >= limits.slow_ms
+    if not late.any():
+        return []
     groups = group(fetches, ["broker"])
     worst = groups.quantiles(np.where(late, excess, np.nan), [1.0])[0]
     answered = times(fetches, "response_first_at")

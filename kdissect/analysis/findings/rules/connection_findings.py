@@ -247,16 +247,18 @@ def slower_ways(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     nothing of it.
     """
     connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
+    found = _longer_ways_to_clients(tables)
+    network, asked = reals(exchanges, "network_ms"), times(exchanges, "request_first_at")
+    short = network <= FLAT_MS
+    long = network >= np.where(ev.equal(exchanges, "network_kind", "ack"), PROVEN_MS, ROSE_MS)
+    if np.count_nonzero(long) < STEP_ROWS:
+        return found
+    groups = group(exchanges, ["connection_id", "broker"])
     known = group(connections, ["broker"])
     told = {
         known.keys["broker"][code].as_py()
         for code in np.flatnonzero(known.count(_rose(connections)) >= ROSE_CONNECTIONS)
     }
-    network, asked = reals(exchanges, "network_ms"), times(exchanges, "request_first_at")
-    short = network <= FLAT_MS
-    long = network >= np.where(ev.equal(exchanges, "network_kind", "ack"), PROVEN_MS, ROSE_MS)
-    groups = group(exchanges, ["connection_id", "broker"])
-    found = _longer_ways_to_clients(tables)
     steps: dict[str, list[tuple[int, Int64s, Int64s]]] = {}
     for code in np.flatnonzero((groups.count(short) >= STEP_ROWS) & (groups.count(long) >= STEP_ROWS)).tolist():
         rows = np.flatnonzero(groups.code == code)

@@ -112,10 +112,17 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
     consumer = (ints(fetches, "is_follower", 0) == 0) & (ints(fetches, "is_raft", 0) == 0)
-    groups = group(fetches, ["client_id", "client_ip" if "client_ip" in fetches.schema.names else "client_id"])
     rows = np.flatnonzero(consumer & (begun != NULL_TIME) & (answered != NULL_TIME))
-    rows = groups.sort_rows(rows, begun)
     if len(rows) < PAUSE_FETCHES:
+        return []
+    groups = group(fetches, ["client_id", "client_ip" if "client_ip" in fetches.schema.names else "client_id"])
+    rows, clients = groups.sort_rows(rows, begun), groups.keys["client_id"].to_pylist()
+    runs = [
+        (rows[start:end], client)
+        for start, end in runs_with_gaps(groups.code[rows], begun[rows], PAUSE_MS * MILLI)
+        if end - start >= PAUSE_FETCHES and (client := clients[groups.code[rows[start]]]) is not None
+    ]
+    if not runs:
         return []
     size, throttle = ints(fetches, "record_bytes", 0), np.nan_to_num(reals(fetches, "throttle_ms"))
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
@@ -129,12 +136,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     ids = fetches["exchange_id"]
     shares = TimeShares(tables)
     begun_here = set(ev.names(connections["client_id"].filter(arrow_array(ints(connections, "start_seen", 0) > 0))))
-    found, clients = [], groups.keys["client_id"].to_pylist()
-    for start, end in runs_with_gaps(groups.code[rows], begun[rows], PAUSE_MS * MILLI):
-        mine = rows[start:end]
-        client = clients[groups.code[mine[0]]]
-        if len(mine) < PAUSE_FETCHES or client is None:
-            continue
+    found = []
+    for mine, client in runs:
         until = np.maximum.accumulate(answered[mine])
         gaps = (begun[mine][1:] - until[:-1]) / MILLI
         last = np.maximum.accumulate(np.where(answered[mine] == until, np.arange(len(mine)), 0))[:-1]

@@ -120,12 +120,14 @@ def refusals(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 def demand(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Session slots needed per broker, and in shards of brokers that have enough in all, against what Kafka ships."""
     sessions = ev.get(tables, "fetch_sessions")
+    slots = DEFAULT_SLOTS // SHARDS
+    if sessions.num_rows < DEMAND_SHARE * slots:
+        return []
     found: list[ev.Finding] = []
     for (broker,), most in _most_alive(sessions, ["broker"]).items():
         if most >= DEMAND_SHARE * DEFAULT_SLOTS:
             of_broker = {"sessions": most, "slots": DEFAULT_SLOTS}
             found += _lacks_slots(tables, "broker", broker, of_broker, ev.equals("broker", broker))
-    slots = DEFAULT_SLOTS // SHARDS
     sharded = sessions.filter(arrow_array(ints(sessions, "shard") >= 0))
     short = {one.broker for one in found if one.severity == ev.HIGH}
     full: dict[Any, dict[Any, int]] = {}
