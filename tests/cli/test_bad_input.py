@@ -82,6 +82,7 @@ def test_a_filter_that_leaves_nothing(captures: Path, filter: tuple[str, str]) -
     done = kdissect(str(captures / "base_tiny.pcap"), *filter)
     assert done.returncode == 0
     assert done.stdout.count(b"No Kafka exchange in what was asked for.") == 1
+    assert b"167 packets (57.2 kB) in all; asked for: " in done.stdout
 
 
 QUESTIONS = (

@@ -46,7 +46,8 @@ def render(
     """
     most = LINES if top is None else top
     lead = _lead(summary, width, local, filtered)
-    header = [Text(line, "bold") for line in words.wrapped(lead, width)] + _header(summary, width, local)
+    header = [Text(line, "bold") for line in words.wrapped(lead, width)]
+    header += _header(summary, width, local, filtered)
     latencies = blocks.latencies(summary, width, most, filtered=filtered, said=lead)
     clients = blocks.clients(summary, width, most, local=local)
     steps = [line for step in next_steps(summary, target) for line in words.command_lines(step, width, 2)]
@@ -138,7 +139,7 @@ def shares(blocks: Sequence[Block], room: int, width: int) -> list[int | None]:
     return shown
 
 
-def _header(summary: Summary, width: int, local: bool) -> list[Text]:
+def _header(summary: Summary, width: int, local: bool, filtered: bool) -> list[Text]:
     names = ", ".join(summary.captures[:3]) + (
         f" and {len(summary.captures) - 3} more" if len(summary.captures) > 3 else ""
     )
@@ -152,11 +153,12 @@ def _header(summary: Summary, width: int, local: bool) -> list[Text]:
         else:
             lines += blocks.sentence(said, width, 0)
     sealed = not summary.exchanges and summary.protocols.get("tls", 0) > 0
+    packets = words.number_of(summary.packets, "packet") if summary.packets is not None else ""
+    if packets and summary.bytes is not None:
+        packets += f" ({words.size(summary.bytes)})"
+    if packets:  # they are not told apart by client, broker or topic
+        packets += " in all; asked for: " if filtered else ", "
     facts = [
-        words.number_of(summary.packets, "packet")
-        + (f" ({words.size(summary.bytes)})" if summary.bytes is not None else "")
-        if summary.packets is not None
-        else "",
         words.number_of(summary.connections, "connection")
         + (
             f" ({words.count(summary.kafka_connections)} Kafka)"
@@ -167,5 +169,5 @@ def _header(summary: Summary, width: int, local: bool) -> list[Text]:
           for noun, count in (("broker", len(summary.brokers)), ("client", len(summary.clients)),
                               ("exchange", summary.exchanges))),
     ]  # fmt: skip
-    lines += blocks.sentence(", ".join(fact for fact in facts if fact), width, 0)
+    lines += blocks.sentence(packets + ", ".join(facts), width, 0)
     return lines + blocks.both_ends(summary, width)
