@@ -1332,3 +1332,11 @@ def test_a_reader_of_old_versions_and_one_that_knows_ids_read_the_same_topic() -
     tables["record_batches"][1]["topic_id"] = "T"
     assert told(tables, "converted_down") == ["info"]
     assert told(known_by_id(formats(1, 2), "T"), "converted_down") == ["info"]
+
+
+@pytest.mark.parametrize(("ended", "until"), [(60.0, 6.0), (3.0, 3.0), (None, 6.0)])
+def test_a_client_is_throttled_until_its_last_window_ends(ended: float | None, until: float) -> None:
+    rows = [exchange(n, at, throttle_ms=4000.0) for n, at in enumerate((0.0, 2.0))]
+    ways = [] if ended is None else [connection(1, -1, ended, client_id="c")]
+    (found,) = found_in({"exchanges": rows, "connections": ways}, "throttled_client")
+    assert [round(found[name].timestamp() * SECOND) - START for name in ("first_at", "last_at")] == [0, until * SECOND]

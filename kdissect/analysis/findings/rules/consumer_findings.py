@@ -26,7 +26,7 @@ from kdissect.analysis.findings.standstills import stands_still, standstills
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group, runs_with_gaps
 from kdissect.analysis.holds.throttle_windows import throttle_windows
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, earliest, ints, reals, span, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, earliest, ints, latest, reals, span, times
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.growing import runs
 from kdissect.schema.apikeys import ApiKey
@@ -226,7 +226,7 @@ def _joins(tables: ev.Tables) -> dict[str, Int64s]:
 
 @finder(exchanges=row_filters.throttled, connections=EVERY_ROW)
 def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Clients that ran into quotas."""
+    """Clients that ran into quotas, until the end of the last window in which they were muted."""
     exchanges = ev.get(tables, "exchanges")
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
     groups = group(exchanges, ["client_id"])
@@ -249,7 +249,11 @@ def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         values = {"answers": int(count[code]), "total": total[code]}
         condition = ev.both(ev.equals("client_id", client), "throttle_ms > 0")
         severity = ev.HIGH if total[code] >= VERY_THROTTLED_MS else ev.MEDIUM if total[code] >= THROTTLED_MS else ev.LOW
-        found += ev.finding(tables, "throttled_client", severity, "exchanges", condition, values, client_id=client)
+        mine = spans[code]
+        last = latest(np.concatenate([end[mine], times(exchanges, "response_last_at")[mine]]))
+        found += ev.finding(
+            tables, "throttled_client", severity, "exchanges", condition, values, client_id=client, last_at=last
+        )
     return found
 
 
