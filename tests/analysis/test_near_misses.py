@@ -1340,3 +1340,12 @@ def test_a_client_is_throttled_until_its_last_window_ends(ended: float | None, u
     ways = [] if ended is None else [connection(1, -1, ended, client_id="c")]
     (found,) = found_in({"exchanges": rows, "connections": ways}, "throttled_client")
     assert [round(found[name].timestamp() * SECOND) - START for name in ("first_at", "last_at")] == [0, until * SECOND]
+
+
+@pytest.mark.parametrize(
+    ("reason", "advised"), [("consumer poll timeout has expired.", True), ("the consumer is being closed", False)]
+)
+def test_who_left_in_order_is_given_no_advice(reason: str, advised: bool) -> None:
+    row = {"exchange_id": f"{1:016x}:1", "at": START, "group_id": "g", "client_id": "c", "event": "leave"}
+    (found,) = found_in({"groups": [row | {"reason": reason}]}, "member_left")
+    assert (found["advice"] is not None) == advised
