@@ -29,7 +29,7 @@ from kdissect.problems import UsageError
 from kdissect.report.charts import CHARTS
 from kdissect.report.figures import Explain, Report, report
 from kdissect.report.page_size import MEASURES, MOST_BYTES, fitted
-from kdissect.summary.lead import lead_sentence
+from kdissect.summary.lead import lead_sentence, unread_sentence
 
 MATRIX_CLIENTS, MATRIX_APIS = 60, 40
 """Rows and columns of the version matrix: what a reader scrolls through. The CSV has all."""
@@ -92,6 +92,7 @@ def _page(report: Report) -> str:
         policy=_policy([library, script]),
         made=datetime.now(UTC),
         lead=lead_sentence(report.summary.findings) or "",
+        unread=unread_sentence(report.summary),
     )
 
 

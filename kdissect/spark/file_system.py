@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,10 @@ from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+CLASS_NAME = re.compile(r"^[\w.$]+: ")
+"""The beginning of what Java's exceptions say, if the name of their class is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +86,7 @@ class HadoopFiles:
             files.delete(probe, False)
         except Exception as error:  # of Java, or what PySpark makes of it
             thrown = getattr(error, "java_exception", error)
-            reason = str(thrown).splitlines()[0].partition(": ")[2] or str(thrown)
-            raise OutputError(folder, OSError(reason)) from None
+            raise OutputError(folder, OSError(CLASS_NAME.sub("", str(thrown).splitlines()[0]))) from None
 
     def exists(self, path: str) -> bool:
         """Whether there is something."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import locale
 import os
 import re
 import sys
@@ -23,6 +24,8 @@ _TRACE = "Traceback (most recent call last)"
 _PLACE = "kdissect read "
 """The begin of a note behind that line."""
 _SETTLED: set[str] = set()
+ASCII = ("ANSI_X3.4-1968", "US-ASCII")
+"""What C libraries call it."""
 
 
 def own_python() -> None:
@@ -39,6 +42,13 @@ def without_current_folder() -> None:
     Has to come before the session begins."""
     if not {"", os.getcwd()} & set(sys.path):
         os.environ.setdefault("PYTHONSAFEPATH", "1")
+
+
+def utf8_names() -> None:
+    """Lets Spark's JVM on this machine name files in UTF-8, as Python does, where the locale has no characters beyond
+    ASCII: it would write to other files there. Has to come before the session begins."""
+    if locale.getencoding() in ASCII:
+        os.environ["LC_ALL"] = "C.UTF-8"
 
 
 def settled(stage: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -7,11 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kdissect.analysis.findings.evidence import SEVERITIES
+from kdissect.analysis.findings.phrases import many
 from kdissect.analysis.findings.row_filters import BROKERS
 from kdissect.summary.account import Incident, worst_first
+from kdissect.summary.model import Summary
 
 BEFORE, AFTER = timedelta(seconds=1), timedelta(seconds=5)
 """What begins so long before a cause at most, or ends so long after it, may be its harm (as in `incidents.py`)."""
+READ_SHARE = 0.5
+"""Where fewer than this share of the exchanges could be judged, no errors means that errors are unknown."""
 MOST_HARM = 2
 """Consequences that the sentence names."""
 MOVED = "leader_moved"
@@ -41,6 +45,34 @@ def lead_sentence(findings: Sequence[Mapping[str, Any]], most: int | None = None
         if not harm or most is None or len(text) <= most:
             return text if at else text[:1].upper() + text[1:]
         harm.pop()
+
+
+def unread_sentence(summary: Summary) -> str:
+    """Why errors and findings are unknown, where most answers could not be read; else nothing."""
+    sealed = summary.protocols.get("tls", 0)
+    if not summary.exchanges:
+        if not sealed:
+            return ""
+        return f"Nothing is known of what {many(sealed, 'connection')} carried: TLS, not decrypted."
+    if summary.judged >= READ_SHARE * summary.exchanges:
+        return ""
+    causes = [
+        f"{many(summary.statuses.get(status, 0), 'exchange')} {reason}"
+        for status, reason in (
+            ("partial", "with bytes missing" + (", cut by the snap length" if _snapped(summary) else "")),
+            ("orphan", "without the request: that direction was not captured"),
+            ("one_way", "without the answer: that direction was not captured"),
+            ("undecodable", "that no known layout fits"),
+            ("pending", "not answered when the capture ended"),
+            ("unanswered", "that got no answer"),
+        )
+        if summary.statuses.get(status, 0) >= 0.1 * summary.exchanges
+    ]
+    return f"Errors and findings are unknown, not none: {'; '.join(causes)}."
+
+
+def _snapped(summary: Summary) -> bool:
+    return any(row["measure"] == "snapped_packets" and row["value"] for row in summary.quality)
 
 
 def _choose_harm(worst: Incident, incidents: Sequence[Incident]) -> list[Mapping[str, Any]]:

@@ -434,10 +434,13 @@ class TableBuilder:
         where: Filter | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
-        """A whole table: resolved, filtered, in order, with the columns asked for (or `columns` of them), plain."""
+        """A whole table: resolved, filtered, in order, with the columns asked for (or `columns` of them), plain, in
+        pieces that have rows."""
         schema = self._schema(name, columns)
         table = self._ordered(name, parts, where)
-        return schema.empty_table() if table is None else conform_to_schema(table, schema)
+        if table is None or not table.num_rows:
+            return schema.empty_table()
+        return pa.Table.from_batches([one for one in conform_to_schema(table, schema).to_batches() if len(one)], schema)
 
     def pieces(
         self,

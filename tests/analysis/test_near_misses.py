@@ -1285,3 +1285,67 @@ def test_shards_are_told_of_where_the_broker_has_slots_enough(
     found = findings({"fetch_sessions": made("fetch_sessions", rows)}).findings.to_pylist()
     slots = [row for row in found if row["id"] == "session_slots"]
     assert [(row["severity"], row["headline"], row["count"]) for row in slots] == said
+
+
+def known_by_id(tables: Rows, topic_id: str, connection: int | None = None, **more: Any) -> Rows:
+    """The same rows of a topic without a name; on another connection, if one is given."""
+
+    def put(row: dict[str, Any]) -> dict[str, Any]:
+        own = {"topic": None, "topic_id": topic_id} | more if "topic" in row else {}
+        return row | own | ({"exchange_id": f"{connection:016x}{row['exchange_id'][16:]}"} if connection else {})
+
+    return {name: [put(row) for row in rows] for name, rows in tables.items()}
+
+
+def joined(*parts: Rows) -> Rows:
+    return {name: [row for part in parts for row in part.get(name, [])] for name in parts[0]}
+
+
+@pytest.mark.parametrize("kind", ["growing_lag", "commits_fall_behind"])
+def test_topics_without_a_name_fall_behind_on_their_own(kind: str) -> None:
+    falls, keeps_up = known_by_id(lags(*FALLING), "A"), known_by_id(lags(*[0] * len(FALLING)), "B", 5)
+    (found,) = found_in(joined(falls, keeps_up), kind)
+    assert "of topic A." in found["text"]
+    assert "topic_id = 'A'" in found["filter"]
+    assert (found["topic"], found["count"]) == (None, len(FALLING))
+    held = known_by_id(lags(*[0] * len(FALLING), stable=100), "B", 5)
+    assert told(joined(falls, held), kind) == ["medium"]
+
+
+def test_topics_without_a_name_are_filled_to_their_limit_on_their_own() -> None:
+    full = {"record_bytes": 10, "partition_max_bytes": 10}
+    one, other = (known_by_id(lags(*FALLING), name, n, **full) for n, name in enumerate("AB", 1))
+    assert told(joined(one, other), "limited_by_partition_max_bytes") == []
+    (found,) = found_in(joined(one, known_by_id(one, "A", 7)), "limited_by_partition_max_bytes")
+    assert "topic A " in found["text"]
+
+
+def test_what_a_client_fetched_of_another_topic_without_a_name_is_not_what_it_commits() -> None:
+    assert told(known_by_id(commits_until(), "A"), "commits_stopped") == ["medium"]
+    mixed = known_by_id(commits_until(), "A")
+    mixed["fetch_partitions"] = [row | {"topic_id": "B"} for row in mixed["fetch_partitions"]]
+    assert told(mixed, "commits_stopped") == []
+
+
+def test_a_reader_of_old_versions_and_one_that_knows_ids_read_the_same_topic() -> None:
+    tables = formats(1, 2)
+    tables["record_batches"][1]["topic_id"] = "T"
+    assert told(tables, "converted_down") == ["info"]
+    assert told(known_by_id(formats(1, 2), "T"), "converted_down") == ["info"]
+
+
+@pytest.mark.parametrize(("ended", "until"), [(60.0, 6.0), (3.0, 3.0), (None, 6.0)])
+def test_a_client_is_throttled_until_its_last_window_ends(ended: float | None, until: float) -> None:
+    rows = [exchange(n, at, throttle_ms=4000.0) for n, at in enumerate((0.0, 2.0))]
+    ways = [] if ended is None else [connection(1, -1, ended, client_id="c")]
+    (found,) = found_in({"exchanges": rows, "connections": ways}, "throttled_client")
+    assert [round(found[name].timestamp() * SECOND) - START for name in ("first_at", "last_at")] == [0, until * SECOND]
+
+
+@pytest.mark.parametrize(
+    ("reason", "advised"), [("consumer poll timeout has expired.", True), ("the consumer is being closed", False)]
+)
+def test_who_left_in_order_is_given_no_advice(reason: str, advised: bool) -> None:
+    row = {"exchange_id": f"{1:016x}:1", "at": START, "group_id": "g", "client_id": "c", "event": "leave"}
+    (found,) = found_in({"groups": [row | {"reason": reason}]}, "member_left")
+    assert (found["advice"] is not None) == advised

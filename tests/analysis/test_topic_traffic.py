@@ -125,6 +125,13 @@ def test_silences_and_latencies_keep_topics_without_a_name_apart() -> None:
     assert ids < set(capture.analysis.latency(["topic"])["topic"].to_pylist())
 
 
+def test_errors_keep_topics_without_a_name_apart() -> None:
+    errors = kdissect.open(CAPTURES / "k4_session_eviction.pcap", start="2026-11-21T02:57:50").analysis.errors()
+    told = {row["topic"]: row["count"] for row in errors.to_pylist() if row["client_id"] == "broker-3-fetcher-0"}
+    ids = {"FTlb9-1pRLucScuuF-NJcQ", "L6-abiXZR4-nxNyTFbPpIw"}
+    assert told == dict.fromkeys(ids, 1)
+
+
 def test_nothing() -> None:
     empty = {
         name: SCHEMAS[name].empty_table() for name in ("exchanges", "connections", "fetch_partitions", "record_batches")

@@ -63,8 +63,8 @@ for line in sys.stdin:
         """`errors`: a file for what it says on standard error."""
         self._said = errors.open("w+")
         self._running = subprocess.Popen(
-            [sys.executable, "-c", self.PROGRAM], env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=errors.parent,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said.fileno(), text=True,
+            [sys.executable, "-c", self.PROGRAM], env={**os.environ, "PYTHONPATH": str(ROOT), "LC_ALL": "C"},
+            cwd=errors.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said.fileno(), text=True,
         )  # fmt: skip
 
     def __call__(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -97,7 +97,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
 
 @pytest.mark.spark
 def test_tables_as_parquet(program: Program, tmp_path: Path) -> None:
-    out = tmp_path / "out"
+    out = tmp_path / "öut"  # in a C locale
     tables = ["exchanges", "fetch_sessions", "findings"]
     done = program(
         CAPTURE, "-o", str(out), "--master", "local[2]", "--tables", ",".join(tables), "--partition-by", "broker",
@@ -233,6 +233,7 @@ def test_a_job_that_fails_says_what_its_worker_said(program: Program, tmp_path: 
         (["-o", "out"], {}, 2, "no capture given"),
         ([CAPTURE], {}, 2, "Missing option '-o'"),
         (["no/such/*.pcap", "-o", "out"], {}, 1, "no file matches"),
+        ([CAPTURE, "-o", "\udcff"], {}, 2, "\\udcff: Spark takes names in UTF-8 only"),
         ([CAPTURE, "-o", "/proc/out"], {}, 2, "cannot write /proc/out"),
         ([CAPTURE, "-o", "out", "--tables", "exchangs"], {}, 2, "did you mean 'exchanges'"),
         ([CAPTURE, "-o", "out", "--partition-by", "brokr"], {}, 2, "'brokr'"),

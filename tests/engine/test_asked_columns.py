@@ -57,3 +57,16 @@ def test_the_command_refuses_it_in_one_line(form: str, capsys: pytest.CaptureFix
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err == "kdissect: column 'api' of table 'exchanges' is named twice\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "where"),
+    [
+        ("raw_cuts.pcap", "time_budget", None),
+        ("raw_cuts.pcap", "problems", None),
+        ("k4_java_classic.pcap", "exchanges", "latency_ms > 500"),
+    ],
+)
+def test_no_piece_of_a_table_with_rows_is_empty(name: str, table: str, where: str | None) -> None:
+    rows = kdissect.open(CAPTURES / name).table(table, where=where)
+    assert min(len(chunk) for column in rows.columns for chunk in column.chunks) > 0

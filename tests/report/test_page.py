@@ -201,3 +201,19 @@ def test_bytes_of_what_findings_and_lists_lead_to() -> None:
     fields = shown.request.to_pylist()
     assert [row[1] for row in rows] == [field["offset"] for field in fields][: len(rows)]
     assert [row[3] for row in rows] == [field["path"].rsplit(".", 1)[-1] for field in fields][: len(rows)]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tls13.pcap", "Nothing is known of what 5 connections carried: TLS, not decrypted."),
+        ("field_header_only.pcap", "No Kafka exchange in this capture."),
+    ],
+)
+def test_what_could_not_be_read_is_not_called_quiet(name: str, said: str) -> None:
+    stream = io.BytesIO()
+    kdissect.open(CAPTURES / name).report(stream)
+    page = stream.getvalue().decode()
+    assert "Nothing stands out." not in page
+    assert said in page
+    assert '<dd data-tile="time"> s' not in page

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -17,6 +18,7 @@ import kdissect
 from kdissect.capture import CaptureSet, Member
 from kdissect.engine.capture_tables import MADE
 from kdissect.engine.resumption import columns
+from kdissect.output import OutputError
 from kdissect.problems import CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark import remote_storage
 from kdissect.spark.dataset import Dataset
@@ -357,3 +359,26 @@ def test_a_setting_of_the_session_goes_before_those_of_hadoops_files(spark: Any)
         files.unset("fs.s3a.access.key")
         spark.conf.unset("spark.hadoop.fs.s3a.access.key")
     assert hadoop_setting(spark, "fs.s3a.access.key") is None
+
+
+@pytest.mark.parametrize(
+    ("thrown", "told"),
+    [
+        ("java.io.FileNotFoundException: /a/b (Permission denied)", "/a/b (Permission denied)"),
+        (
+            "Malformed input or input contains unmappable characters: /a/b",
+            "Malformed input or input contains unmappable characters: /a/b",
+        ),
+        (
+            "org.apache.hadoop.security.AccessControlException: Permission denied: user=a\n\tat a.b",
+            "Permission denied: user=a",
+        ),
+    ],
+)
+def test_the_reason_why_nothing_can_be_written_is_said_whole(
+    thrown: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HadoopFiles, "_of", Mock(side_effect=RuntimeError(thrown)))
+    with pytest.raises(OutputError) as failed:
+        HadoopFiles.__new__(HadoopFiles).try_out("out")
+    assert str(failed.value) == f"cannot write out: {told}"

@@ -63,6 +63,8 @@ class Finding(NamedTuple):
 
 MOST_OF_A_KIND = 20
 """Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
+TOPIC = ("topic", "topic_id")
+"""What a topic is known by: its name, or its id where no name is known (`of_topics_apart`)."""
 NULLS = 4096
 """Nulls that stand in memory for all of a column."""
 
@@ -124,6 +126,14 @@ def among(column: str, values: Iterable[object]) -> str:
 def of_topic(topic: str | None, topic_id: str | None) -> str:
     """The condition for rows of a topic: by its name, or by its id where no name is known."""
     return equals("topic", topic) if topic is not None or topic_id is None else equals("topic_id", topic_id)
+
+
+def of_topics_apart(table: pa.Table) -> pa.Table:
+    """The table with the ids of those topics alone whose name is not known: rows of a topic are alike in TOPIC then,
+    whether or not the version of their message has ids."""
+    named = pc.is_valid(table["topic"])
+    ids = pc.if_else(named, pa.scalar(None, pa.string()), table["topic_id"].cast(pa.string()))
+    return table.set_column(table.schema.get_field_index("topic_id"), "topic_id", ids)
 
 
 def both(*conditions: str) -> str:

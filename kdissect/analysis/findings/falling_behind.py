@@ -54,24 +54,26 @@ class LogEnds:
     """The end of each partition's log (the offset of the next record) as answers to anybody's fetches showed it."""
 
     def __init__(self, partitions: pa.Table, at: Int64s) -> None:
-        """`at`: when each row of `fetch_partitions` was answered, NULL_TIME where that is unknown; [rows]."""
-        groups = group(partitions, ["topic", "partition"])
+        """`partitions`: rows of `fetch_partitions` with their topics apart. `at`: when each was answered, NULL_TIME
+        where that is unknown; [rows]."""
+        by = [*ev.TOPIC, "partition"]
+        groups = group(partitions, by)
         end = ints(partitions, "high_watermark")
         rows = np.flatnonzero((at != NULL_TIME) & (end >= 0))
         rows = groups.sort_rows(rows, at)
         codes = groups.code[rows]
-        names = list(zip(*(groups.keys[name].to_pylist() for name in ("topic", "partition")), strict=True))
+        names = list(zip(*(groups.keys[name].to_pylist() for name in by), strict=True))
         self._at, self._end = at[rows], end[rows]
         self._of = {names[codes[begin]]: slice(begin, stop) for begin, stop in runs(codes)}
-        """By topic and partition its rows of these, in order of time."""
+        """By TOPIC and partition its rows of these, in order of time."""
 
-    def times_behind(self, topic: str, partition: int, at: Int64s, offset: Int64s) -> Int64s:
-        """For how long the record at `offset` had been in the log at each instant `at`, at least; microseconds [n].
-        Zero at the end of the log.
+    def times_behind(self, place: tuple[Any, ...], at: Int64s, offset: Int64s) -> Int64s:
+        """For how long the record at `offset` of a `place` (TOPIC and partition) had been in the log at each instant
+        `at`, at least; microseconds [n]. Zero at the end of the log.
 
         It is time and not records: a hundred records are nothing to a topic of a hundred thousand a second.
         """
-        mine = self._of.get((topic, partition), slice(0, 0))
+        mine = self._of.get(place, slice(0, 0))
         when, end = self._at[mine], np.maximum.accumulate(self._end[mine])
         written = np.append(when, np.iinfo(np.int64).max)[np.searchsorted(end, offset, side="right")]
         found: Int64s = np.maximum(at - np.minimum(written, at), 0)
@@ -117,7 +119,7 @@ def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int6
     """Those groups of some rows that fell behind. `end`: how far a reader can read, `lag` behind it; [rows]."""
     rows = groups.sort_rows(rows, at)
     codes = groups.code[rows]
-    topics, partitions = (groups.keys[name].to_pylist() for name in ("topic", "partition"))
+    places = list(zip(*(groups.keys[name].to_pylist() for name in (*ev.TOPIC, "partition")), strict=True))
     of_reader = [name for name in groups.keys.column_names if name != "partition"]
     readers = group(groups.keys, of_reader).code
     last = np.flatnonzero(np.append(codes[1:] != codes[:-1], True)[: len(codes)])
@@ -127,7 +129,7 @@ def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int6
     watched: dict[int, Int64s] = {}
     for begin, stop in runs(codes[each]):
         mine, code = rows[each[begin:stop]], int(codes[each[begin]])
-        behind = ends.times_behind(topics[code], partitions[code], at[mine], end[mine] - lag[mine])
+        behind = ends.times_behind(places[code], at[mine], end[mine] - lag[mine])
         behind[lag[mine] <= 0] = 0
         positions.setdefault(int(readers[code]), {})[code] = at[mine], behind
         watched[code] = mine
@@ -216,12 +218,14 @@ def report_fallen(tables: ev.Tables, kind: str, table: str, keys: pa.Table, some
     found = []
     for key, mine in by.items():
         about = dict(zip(names, key, strict=True))
+        topic_id = about.pop("topic_id")
         partitions = [partition for _, partition in mine]
         worst, _ = mine[0]
         commits = table == "offset_commits"
-        columns = about if commits else {"topic": about["topic"]}
+        readers = ("group_id", "client_id") if commits else ()
         condition = ev.both(
-            *(ev.equals(column, value) for column, value in columns.items()),
+            *(ev.equals(name, about[name]) for name in readers),
+            ev.of_topic(about["topic"], topic_id),
             ev.among("partition", sorted(partitions)),
             "error_code = 0" if commits else "lag is not null",
         )
@@ -236,12 +240,12 @@ def report_fallen(tables: ev.Tables, kind: str, table: str, keys: pa.Table, some
     return found
 
 
-def find_held_back(tables: ev.Tables) -> set[tuple[str, int]]:
-    """Partitions in which open transactions held readers of committed records back."""
-    partitions = ev.get(tables, "fetch_partitions")
+def find_held_back(tables: ev.Tables) -> set[tuple[Any, ...]]:
+    """Partitions (TOPIC and number) in which open transactions held readers of committed records back."""
+    partitions = ev.of_topics_apart(ev.get(tables, "fetch_partitions"))
     at, _ = ev.fetched_at(tables, partitions)
     stable = ints(partitions, "last_stable_offset")
     held = ev.reads_committed(tables, at)
     held &= (stable >= 0) & (stable < ints(partitions, "high_watermark"))
     some = partitions.filter(arrow_array(held))
-    return set(zip(some["topic"].to_pylist(), some["partition"].to_pylist(), strict=True))
+    return set(zip(*(some[name].to_pylist() for name in (*ev.TOPIC, "partition")), strict=True))

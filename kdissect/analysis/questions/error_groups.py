@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.tables.topics import topics_or_ids
+
 EXCHANGES = ("exchange_id", "request_first_at", "api", "client_id", "broker", "error", "error_code")
-PARTITIONS = ("exchange_id", "topic", "error_code")
 OF_TOPICS = ("fetch_partitions", "produce_partitions", "list_offsets")
 """Tables that have the errors of partitions, with their topics."""
 KEYS = ["error", "api", "client_id", "broker", "topic"]
@@ -18,8 +19,9 @@ def group_errors(tables: Mapping[str, pa.Table]) -> pa.Table:
     """A row for each error, API, client, broker and topic: count of exchanges, first_at, last_at and the id of the
     first exchange; the most frequent first.
 
-    `tables`: exchanges with EXCHANGES; those OF_TOPICS with PARTITIONS. An error of a request
-    as a whole has no topic. An answer with the same error for two topics counts once for each.
+    `tables`: exchanges with EXCHANGES; those OF_TOPICS with exchange_id, topic, error_code and, where they have it,
+    topic_id. An error of a request as a whole has no topic. An answer with the same error for two topics counts once
+    for each. A topic without a name is called by its id.
     """
     exchanges = tables["exchanges"]
     failed = exchanges.filter(pc.fill_null(pc.not_equal(exchanges["error_code"], 0), False)).select(list(EXCHANGES))
@@ -42,7 +44,9 @@ def group_errors(tables: Mapping[str, pa.Table]) -> pa.Table:
 
 def _topics(partitions: pa.Table, failed: pa.Table) -> pa.Table:
     """The topics of partitions that have the error of their exchange; [exchange_id, topic]."""
-    wrong = _plain(partitions.filter(pc.fill_null(pc.not_equal(partitions["error_code"], 0), False)).select(PARTITIONS))
+    wrong = partitions.filter(pc.fill_null(pc.not_equal(partitions["error_code"], 0), False))
+    columns = {"exchange_id": wrong["exchange_id"], "topic": topics_or_ids(wrong), "error_code": wrong["error_code"]}
+    wrong = _plain(pa.table(columns))
     theirs = _plain(failed.select(["exchange_id", "error_code"]))
     return wrong.join(theirs, ["exchange_id", "error_code"], join_type="inner").select(["exchange_id", "topic"])
 

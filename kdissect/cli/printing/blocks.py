@@ -13,11 +13,10 @@ from kdissect.cli.printing.next_steps import PIPE
 from kdissect.cli.printing.sparkline import CELLS, sparkline
 from kdissect.escaping import visible
 from kdissect.summary import Summary
+from kdissect.summary.lead import READ_SHARE, unread_sentence
 
 SEEN_FROM = 80
 """Columns from which rate and latency are drawn over time."""
-READ_SHARE = 0.5
-"""Where fewer than this share of the exchanges could be judged, no errors means that errors are unknown."""
 KNOWN_SHARE = 0.95
 """Where fewer could be judged, there may be more errors than were counted; a few are always still under way."""
 LATE_MS = 1000.0
@@ -126,7 +125,7 @@ def findings(summary: Summary, target: Sequence[str], width: int, room: int | No
     named, whole = " ".join(target), summary.findings_of is None
     if summary.findings_of is not None:
         title.append(f" (of the first {words.number_of(summary.findings_of, 'exchange')})")
-    unknown = unread(summary)
+    unknown = unread_sentence(summary)
     mark = Text.assemble("    ", ("?", "bold yellow"), " " * (INDENT - 5))
     lines = [(mark if i == 0 else Text(" " * INDENT)) + one
              for i, one in enumerate(sentence(unknown, width - INDENT, 0) if unknown else [])]  # fmt: skip
@@ -195,30 +194,6 @@ def both_ends(summary: Summary, width: int) -> list[Text]:
     return sentence(said + more, width, 0)
 
 
-def unread(summary: Summary) -> str:
-    """Why errors and findings are unknown, where most answers could not be read; else nothing."""
-    sealed = summary.protocols.get("tls", 0)
-    if not summary.exchanges:
-        if not sealed:
-            return ""
-        return f"Nothing is known of what {words.number_of(sealed, 'connection')} carried: TLS, not decrypted."
-    if summary.judged >= READ_SHARE * summary.exchanges:
-        return ""
-    causes = [
-        f"{words.number_of(summary.statuses.get(status, 0), 'exchange')} {reason}"
-        for status, reason in (
-            ("partial", "with bytes missing" + (", cut by the snap length" if _snapped(summary) else "")),
-            ("orphan", "without the request: that direction was not captured"),
-            ("one_way", "without the answer: that direction was not captured"),
-            ("undecodable", "that no known layout fits"),
-            ("pending", "not answered when the capture ended"),
-            ("unanswered", "that got no answer"),
-        )
-        if summary.statuses.get(status, 0) >= 0.1 * summary.exchanges
-    ]
-    return f"Errors and findings are unknown, not none: {'; '.join(causes)}."
-
-
 def calm_sentence(summary: Summary, *, filtered: bool, local: bool) -> str:
     """The first sentence where no finding is an incident: how many exchanges, how they ended, the slowest."""
     if not summary.exchanges:
@@ -237,10 +212,6 @@ def calm_sentence(summary: Summary, *, filtered: bool, local: bool) -> str:
             f"({fit(name, NAMED)}, {words.time_of_day(slowest.slowest_at, local=local)})"
         )
     return f"{text}."
-
-
-def _snapped(summary: Summary) -> bool:
-    return any(row["measure"] == "snapped_packets" and row["value"] for row in summary.quality)
 
 
 def _errors_of(errors: int, judged: int, exchanges: int) -> str:

@@ -17,7 +17,7 @@ from kdissect.cli.printing import blocks, words
 from kdissect.cli.printing.blocks import Block
 from kdissect.cli.printing.next_steps import next_steps
 from kdissect.summary import Summary
-from kdissect.summary.lead import lead_sentence
+from kdissect.summary.lead import lead_sentence, unread_sentence
 
 LINES = 50
 """Most lines of the screen by default: what a tall terminal shows at once."""
@@ -93,7 +93,7 @@ def render(
 
 def _lead(summary: Summary, width: int, local: bool, filtered: bool) -> str:
     """The sentence that comes first: the worst incident, else what can be said without one."""
-    said = lead_sentence(summary.findings, LEAD_LINES * width - 1, local=local) or blocks.unread(summary)
+    said = lead_sentence(summary.findings, LEAD_LINES * width - 1, local=local) or unread_sentence(summary)
     return said or blocks.calm_sentence(summary, filtered=filtered, local=local)
 
 

@@ -131,6 +131,8 @@ def spark(
     """
     if not captures:
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
+    if strange := [name for name in (*captures, output) if not _is_utf8(name)]:
+        raise UsageError(f"{strange[0]}: Spark takes names in UTF-8 only; rename it, or set LC_ALL=C.UTF-8")
     from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.job import prepare
     from kdissect.spark.source.remote_captures import split_local
@@ -333,6 +335,15 @@ def _setting(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _is_utf8(name: str) -> bool:
+    """Whether a name of the command line was text to Python."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _writable(output: str) -> None:
     """Raise OutputError when the directory cannot be made or written to."""
     folder = Path(output)
@@ -407,7 +418,7 @@ def _none_left() -> Iterator[None]:
 def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed, light: bool = False) -> SparkSession:
     """A session: the one of `spark-submit`, else one of our own, which says nothing but what goes wrong. `light`: its
     JVM has little to do, and need not compile its code for speed."""
-    from kdissect.spark.workers import reason, without_current_folder
+    from kdissect.spark.workers import reason, utf8_names, without_current_folder
 
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
@@ -417,6 +428,7 @@ def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed, l
     built = built.config("spark.sql.adaptive.advisoryPartitionSizeInBytes", "128m")  # what files by folders grow to
     if UNDER_SPARK_SUBMIT not in os.environ:
         without_current_folder()
+        utf8_names()
         built = built.master(master or "local[*]").config("spark.ui.enabled", "false")
         built = built.config("spark.ui.showConsoleProgress", "false")
         options = [f"-Dlog4j2.configurationFile={QUIET}", *UNCHECKED, *(LIGHT if light else [])]

@@ -316,8 +316,8 @@ SLOWEST = reader(
 ERRORS = reader(
     "which errors there were",
     exchanges="exchange_id request_first_at api client_id broker error error_code",
-    fetch_partitions="exchange_id topic error_code",
-    produce_partitions="exchange_id topic error_code",
+    fetch_partitions="exchange_id topic topic_id error_code",
+    produce_partitions="exchange_id topic topic_id error_code",
     list_offsets="exchange_id topic error_code",
 )
 SILENCES = reader(

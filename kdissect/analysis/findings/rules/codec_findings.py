@@ -106,14 +106,14 @@ def recompressed(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 @finder(record_batches=_sampled, fetches=EVERY_ROW)
 def converted(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Readers for which a broker converts records to an older format: others get the same ones in the present one."""
-    batches = ev.get(tables, "record_batches")
+    batches = ev.of_topics_apart(ev.get(tables, "record_batches"))
     old = np.flatnonzero(ints(batches, "magic", PRESENT_FORMAT) < PRESENT_FORMAT)
     if not len(old):
         return []
     fetched = _where(tables, "fetches", batches)
     first, last = ints(batches, "base_offset"), ints(batches, "last_offset")
     first = np.where(first < 0, last, first)  # a compressed wrapper tells its last offset alone
-    places = group(batches, ["topic", "topic_id", "partition"])
+    places = group(batches, [*ev.TOPIC, "partition"])
     present = np.flatnonzero(
         (fetched >= 0) & (ints(batches, "magic") == PRESENT_FORMAT) & (first > 0) & (first % ONE_BATCH_IN == 0)
     )
@@ -128,19 +128,21 @@ def converted(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if not len(old):
         return []
     fetches = ev.get(tables, "fetches").select(["client_id", "requested_at", "exchange_id"])
-    rows = fetches.take(arrow_array(fetched[old])).append_column("topic", batches["topic"].take(arrow_array(old)))
+    rows, read = fetches.take(arrow_array(fetched[old])), batches.take(arrow_array(old))
+    for name in ev.TOPIC:
+        rows = rows.append_column(name, read[name])
     others = fetches["client_id"].take(arrow_array(fetched[present[at]])).to_pylist()
     asked = times(rows, "requested_at")
     found = []
-    by = group(rows, ["client_id", "topic"])
+    by = group(rows, ["client_id", *ev.TOPIC])
     for code in range(len(by)):
-        client, topic = by.keys["client_id"][code].as_py(), by.keys["topic"][code].as_py()
+        client, topic, topic_id = by.keys.slice(code, 1).to_pylist()[0].values()
         mine = np.flatnonzero(by.code == code)
         mine = mine[np.argsort(asked[mine], kind="stable")]
         names = sorted({str(others[i]) for i in mine.tolist() if others[i] is not None})
         exchanges = list(dict.fromkeys(rows["exchange_id"].take(arrow_array(mine)).to_pylist()))[:MOST_NAMED]
         condition = ev.both(
-            ev.among("exchange_id", sorted(exchanges)), f"magic < {PRESENT_FORMAT}", ev.equals("topic", topic)
+            ev.among("exchange_id", sorted(exchanges)), f"magic < {PRESENT_FORMAT}", ev.of_topic(topic, topic_id)
         )
         found += ev.finding(
             tables, "converted_down", ev.INFO, "record_batches", condition, {"others": names}, client_id=client,

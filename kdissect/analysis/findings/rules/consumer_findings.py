@@ -26,10 +26,11 @@ from kdissect.analysis.findings.standstills import stands_still, standstills
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group, runs_with_gaps
 from kdissect.analysis.holds.throttle_windows import throttle_windows
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, earliest, ints, reals, span, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, earliest, ints, latest, reals, span, times
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.growing import runs
 from kdissect.schema.apikeys import ApiKey
+from kdissect.tables.topics import topics_or_ids
 
 EMPTY_FETCHES = 100
 """Empty answers of one client before its polling is called a loop: a consumer between two batches has a few."""
@@ -228,7 +229,7 @@ def _joins(tables: ev.Tables) -> dict[str, Int64s]:
 
 @finder(exchanges=row_filters.throttled, connections=EVERY_ROW)
 def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Clients that ran into quotas."""
+    """Clients that ran into quotas, until the end of the last window in which they were muted."""
     exchanges = ev.get(tables, "exchanges")
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
     groups = group(exchanges, ["client_id"])
@@ -251,7 +252,11 @@ def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         values = {"answers": int(count[code]), "total": total[code]}
         condition = ev.both(ev.equals("client_id", client), "throttle_ms > 0")
         severity = ev.HIGH if total[code] >= VERY_THROTTLED_MS else ev.MEDIUM if total[code] >= THROTTLED_MS else ev.LOW
-        found += ev.finding(tables, "throttled_client", severity, "exchanges", condition, values, client_id=client)
+        mine = spans[code]
+        last = latest(np.concatenate([end[mine], times(exchanges, "response_last_at")[mine]]))
+        found += ev.finding(
+            tables, "throttled_client", severity, "exchanges", condition, values, client_id=client, last_at=last
+        )
     return found
 
 
@@ -311,17 +316,17 @@ def limited(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         severity = ev.LOW if least <= SMALL_BYTES else ev.INFO
         values = {"answers": int(groups.count(cut)[code]), "least": least if severity == ev.LOW else None}
         found += ev.finding(tables, "limited_by_max_bytes", severity, "fetches", condition, values, client_id=client)
-    partitions = ev.get(tables, "fetch_partitions")
+    partitions = ev.of_topics_apart(ev.get(tables, "fetch_partitions"))
     most = ints(partitions, "partition_max_bytes")
     cut = (most > 0) & (ints(partitions, "record_bytes", 0) >= most)
-    groups = group(partitions, ["topic", "partition"])
+    groups = group(partitions, [*ev.TOPIC, "partition"])
     counts = groups.count(cut)
     for code in np.argsort(-counts, kind="stable")[:MOST_PARTITIONS].tolist():
         if counts[code] < LIMITED:
             break
-        topic, partition = groups.keys["topic"][code].as_py(), groups.keys["partition"][code].as_py()
+        topic, topic_id, partition = groups.keys.slice(code, 1).to_pylist()[0].values()
         condition = ev.both(
-            ev.equals("topic", topic), ev.equals("partition", partition),
+            ev.of_topic(topic, topic_id), ev.equals("partition", partition),
             "partition_max_bytes > 0 and record_bytes >= partition_max_bytes",
         )  # fmt: skip
         found += ev.finding(
@@ -344,13 +349,13 @@ def _with_lag(partitions: pa.Table, limits: Limits) -> Any:
 )
 def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Consumers whose fetches fall behind the end of a partition's log, by time."""
-    partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
+    partitions, fetches = ev.of_topics_apart(ev.get(tables, "fetch_partitions")), ev.get(tables, "fetches")
     at, when = ev.fetched_at(tables, partitions)
     follower = np.append(ints(fetches, "is_follower", 0) > 0, False)[at]
     committed = ev.reads_committed(tables, at)
     clients = arrow_array(at, mask=at < 0)
     partitions = partitions.append_column("client_id", fetches["client_id"].take(clients))
-    groups = group(partitions, ["client_id", "topic", "partition"])
+    groups = group(partitions, ["client_id", *ev.TOPIC, "partition"])
     lag, high, stable = (ints(partitions, name) for name in ("lag", "high_watermark", "last_stable_offset"))
     rows = np.flatnonzero((lag >= 0) & (high >= 0) & (when != NULL_TIME) & ~follower)
     # A reader of committed records cannot read beyond the last stable offset.
@@ -376,14 +381,14 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     rows = ev.get(tables, "offset_commits")
     at = times(rows, "at")
     good = np.flatnonzero((at != NULL_TIME) & (ints(rows, "error_code", -1) == 0))
-    rows, at = rows.take(arrow_array(good)), at[good]
+    rows, at = ev.of_topics_apart(rows.take(arrow_array(good))), at[good]
     if not rows.num_rows:
         return []
     found = _each_record(tables, rows, at)
-    groups = group(rows, ["group_id", "client_id", "topic", "partition"])
+    groups = group(rows, ["group_id", "client_id", *ev.TOPIC, "partition"])
     lag, end = ints(rows, "lag", -1), ints(rows, "high_watermark", -1)
     known = np.flatnonzero((lag >= 0) & (end >= 0))
-    partitions = ev.get(tables, "fetch_partitions")
+    partitions = ev.of_topics_apart(ev.get(tables, "fetch_partitions"))
     ends = LogEnds(partitions, ev.fetched_at(tables, partitions)[1])
     some = list(each_fallen(groups, known, at, lag, end, ends))
     if not some:
@@ -392,7 +397,7 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     some = [
         one
         for one in some
-        if (keys[one.code]["topic"], keys[one.code]["partition"]) not in held
+        if tuple(keys[one.code][name] for name in (*ev.TOPIC, "partition")) not in held
         and not paces.were_set_by_others(keys[one.code]["client_id"], one.since, one.until)
     ]
     return found + report_fallen(tables, "commits_fall_behind", "offset_commits", groups.keys, some)
@@ -408,7 +413,7 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     rows = ev.get(tables, "offset_commits")
     at = times(rows, "at")
     known = np.flatnonzero(at != NULL_TIME)
-    rows, at = rows.take(arrow_array(known)), at[known]
+    rows, at = ev.of_topics_apart(rows.take(arrow_array(known))), at[known]
     readers = group(rows, ["group_id", "client_id"])
     if not rows.num_rows:
         return []
@@ -432,7 +437,7 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if not _stayed_open(tables, whole.filter(arrow_array(at[mine] == begin)), end):
             continue
         before = whole.filter(arrow_array(at[mine] <= begin))
-        parts = set(zip(before["topic"].to_pylist(), before["partition"].to_pylist(), strict=True))
+        parts = set(zip(*(before[name].to_pylist() for name in (*ev.TOPIC, "partition")), strict=True))
         steps = positions.moved(client, parts, begin, end)
         records = sum(steps)
         if records < STILL_RECORDS or not all(steps):
@@ -440,7 +445,7 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         name = readers.keys["group_id"][code].as_py()
         values = {
             "gap": float(np.median(gaps[:place])) / MILLI, "stopped": begin, "took": (end - begin) / MILLI,
-            "records": records, "topics": ev.names(before["topic"]),
+            "records": records, "topics": ev.names(topics_or_ids(before)),
         }  # fmt: skip
         condition = ev.both(ev.equals("group_id", name), ev.equals("client_id", client), f"at <= {ev.instant(end)}")
         found += ev.finding(
@@ -455,7 +460,7 @@ def _each_record(tables: ev.Tables, rows: pa.Table, at: Int64s) -> list[ev.Findi
     found = []
     offset = ints(rows, "offset", -1)
     clients = group(rows, ["group_id", "client_id"])
-    parts = group(rows, ["group_id", "client_id", "topic", "partition"])
+    parts = group(rows, ["group_id", "client_id", *ev.TOPIC, "partition"])
     low, high = np.full(len(parts), np.iinfo(np.int64).max), np.full(len(parts), -1, np.int64)
     np.minimum.at(low, parts.code, offset)
     np.maximum.at(high, parts.code, offset)
@@ -483,7 +488,7 @@ class FetchPositions:
     """How far each client has fetched, by what its answered fetches asked for."""
 
     def __init__(self, tables: ev.Tables) -> None:
-        partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
+        partitions, fetches = ev.of_topics_apart(ev.get(tables, "fetch_partitions")), ev.get(tables, "fetches")
         row, when = ev.fetched_at(tables, partitions)
         lag, high = ints(partitions, "lag", -1), ints(partitions, "high_watermark", -1)
         good = np.flatnonzero((row >= 0) & (when != NULL_TIME) & (lag >= 0) & (high >= 0))
@@ -492,21 +497,22 @@ class FetchPositions:
         clients = group(fetches.select(["client_id"]).take(arrow_array(row[good])), ["client_id"])
         self._of = dict(zip(clients.keys["client_id"].to_pylist(), clients.rows(), strict=True))
         """By client its rows, in order of time."""
-        self._parts = group(partitions.select(["topic", "partition"]).take(arrow_array(good)), ["topic", "partition"])
+        by = [*ev.TOPIC, "partition"]
+        self._parts = group(partitions.select(by).take(arrow_array(good)), by)
 
     def last_of(self, client: str | None) -> int:
         """When the last fetch of a client was answered; microseconds, NULL_TIME for none."""
         mine = self._at[self._of.get(client, NONE)]
         return int(mine[-1]) if len(mine) else NULL_TIME
 
-    def moved(self, client: str | None, parts: set[tuple[str, int]], begin: int, end: int) -> list[int]:
-        """By how many records a client's fetches of these partitions went on in each of the PARTS of a span."""
+    def moved(self, client: str | None, parts: set[tuple[Any, ...]], begin: int, end: int) -> list[int]:
+        """By how many records a client's fetches of these partitions went on in each of the PARTS of a span. `parts`:
+        TOPIC and partition of each."""
         rows = self._of.get(client, NONE)
         rows = rows[(self._at[rows] >= begin) & (self._at[rows] <= end)]
         found = np.zeros(PARTS, np.int64)
         for code in distinct(self._parts.code[rows]).tolist():
-            one = self._parts.keys.slice(code, 1).to_pylist()[0]
-            if (one["topic"], one["partition"]) not in parts:
+            if tuple(self._parts.keys.slice(code, 1).to_pylist()[0].values()) not in parts:
                 continue
             mine = rows[self._parts.code[rows] == code]
             part = np.minimum((self._at[mine][1:] - begin) * PARTS // max(end - begin, 1), PARTS - 1)

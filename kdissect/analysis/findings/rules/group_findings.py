@@ -213,11 +213,12 @@ def departures(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             "event = 'leave'",
             f"reason = {ev.literal(reason)}",
         )
-        found += ev.finding(
+        told = ev.finding(
             tables, "member_left", ev.MEDIUM if late else ev.INFO, "groups", condition,
             {"leaves": int(counts[code]), "when": when, "reason": reason}, case="reason", client_id=client,
             group_id=name,
         )  # fmt: skip
+        found += told if late else [one._replace(advice=None) for one in told]
     return found
 
 
