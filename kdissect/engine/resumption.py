@@ -81,6 +81,8 @@ UPDATED = (
     "that waited for the next file are missing"
 )
 """What is said of the last file before an update."""
+INCIDENTS = "incidents"
+"""Key of the texts that one run leaves to the next: how many incidents the findings so far have."""
 BEGAN_LATE = "capture_began_late"
 """The finding about connections that are older than a capture."""
 SURVEY = {"exchanges": ["broker", "cluster"], "topics": ["topic"]}
@@ -160,7 +162,7 @@ class Continued:
         self._is_apart = carried is not None and carried.version != __version__
         """Whether the capture began before the next file all the same."""
         self.carried_beside: dict[str, list[str]] = {} if carried is None else carried.beside
-        """Texts that subclasses leave to the next run."""
+        """Texts that subclasses leave to the next run, and INCIDENTS."""
         self.notes: list[tuple[str, str]] = []
         """Files, and what is said of each besides its rows."""
         if before is not None:
@@ -250,8 +252,14 @@ class Continued:
         that are known here."""
         other = type(self)(self._capture, self.tables, self.books.settings)
         other._is_apart = True
-        other.learn_names_of(self.books)
+        other.learn_from(self)
         return other
+
+    def learn_from(self, work: Continued) -> None:
+        """Learn the names that other work on this capture knows, and how many incidents it has."""
+        self.learn_names_of(work.books)
+        if INCIDENTS in work.carried_beside:
+            self.carried_beside[INCIDENTS] = work.carried_beside[INCIDENTS]
 
     def problems(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The problems that were noted, where no file is read."""
@@ -313,10 +321,19 @@ class Continued:
                 known = _as_ended(known, builder.finished(name, builder.connection_pieces()))
             evidence.add(name, known)
         found = evidence.search()
-        findings = found.findings
+        findings = self._number_on(found.findings)
         if self._is_apart:  # the capture began before these files
             findings = findings.filter(pc.not_equal(findings["id"], BEGAN_LATE))
         return {"findings": findings, "problems": found.problems}
+
+    def _number_on(self, findings: pa.Table) -> pa.Table:
+        """These findings, whose incidents have numbers behind those of earlier ones."""
+        (before,) = self.carried_beside.get(INCIDENTS, ["0"])
+        numbers = pc.add(findings["incident"], int(before))
+        if numbers.null_count < len(numbers):
+            self.carried_beside[INCIDENTS] = [str(pc.max(numbers))]
+        at = findings.schema.get_field_index("incident")
+        return findings.set_column(at, findings.schema.field(at), numbers)
 
     def _finish(self) -> Iterator[Mapping[str, pa.Table]]:
         harvests = self._dissector.finish()

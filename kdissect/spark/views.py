@@ -66,7 +66,7 @@ VIEWS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "findings_by_day": (
         ("findings",),
         "select to_date(f.first_at) as date, f.severity, f.cause, count(*) as findings, "
-        "count(distinct f.incident) as incidents, sum(f.count) as count, "
+        "count(distinct {incident}) as incidents, sum(f.count) as count, "
         "sort_array(collect_set(f.broker)) as brokers, sort_array(collect_set(f.client_id)) as clients, "
         "min(f.first_at) as first_at, max(f.last_at) as last_at, min_by(f.text, f.first_at) as first "
         "from {findings} f group by all",
@@ -80,7 +80,8 @@ VIEWS: Mapping[str, tuple[tuple[str, ...], str]] = {
         "where p.lag is not null group by all",
     ),
 }  # fmt: skip
-"""View -> tables that it reads, its query with these tables' names in braces."""
+"""View -> tables that it reads, its query with these tables' names in braces, and `incident` for what tells incidents
+apart."""
 
 
 _CAPTURE = "_capture"
@@ -131,9 +132,11 @@ def views(
     if not there:
         raise UsageError("no table is there of those that kdissect spark writes")
     made = [name for name, (reads, _) in VIEWS.items() if there.issuperset(reads)]
+    incident = "f.incident" if names is None else "f.capture, f.incident"  # a stream numbers those of each set
     for name in made:
         reads, query = VIEWS[name]
-        spark.sql(query.format(**{table: f"`{table}`" for table in reads})).createOrReplaceTempView(name)
+        views_read = {table: f"`{table}`" for table in reads}
+        spark.sql(query.format(**views_read, incident=incident)).createOrReplaceTempView(name)
     return made
 
 

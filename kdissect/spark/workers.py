@@ -101,7 +101,7 @@ def reason(error: Exception) -> str:
             place = lines[at + 1].partition(_PLACE)[2] if at + 1 < len(lines) else ""
             return f"{place}: {raised[2]} ({raised[1]})".removeprefix(": ")
     first = next((line for line in lines if line), type(error).__name__)
-    bottom = _find_first_cause(thrown)
+    bottom = _find_first_cause(getattr(error, "_origin", None) if thrown is None else thrown)  # PySpark's own errors
     return first if bottom is None or bottom in first else f"{first} {bottom}"
 
 

@@ -43,6 +43,13 @@ def test_shares_on_disk_have_the_rows_of_whole_tables(
     assert kdissect.open(CAPTURES / name).table("deliveries").equals(at_once(name))
 
 
+def test_of_answers_at_one_instant_the_first_request_counts_whatever_else_is_asked_for() -> None:
+    """Recordings of one traffic, each of which lacks other packets."""
+    paths = [CAPTURES / name for name in ("field_loss1.pcap", "field_loss5.pcap", "field_rotated_C")]
+    alone = kdissect.open(paths).table("deliveries")
+    assert kdissect.open(paths).tables(["deliveries", "exchanges"])["deliveries"].equals(alone)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_shares_without_room_are_split_again_and_lose_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until each has a single partition of a topic."""

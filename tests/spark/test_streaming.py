@@ -296,6 +296,24 @@ def test_a_file_that_comes_after_later_ones_is_read_apart(pieces: list[Path], tm
         assert "capture_began_late" not in {row["id"] for row in _rows(made, "findings")}
 
 
+def test_numbers_of_incidents_go_on(captures: Path, rotate: Any) -> None:
+    """From file to file, from a late one that is read apart, and where a set begins again."""
+    folder = rotate(captures / "k4_fetch_sessions_raw.pcap", 4)
+    pieces = [folder / ("cut.pcap" + (str(i) if i else "")) for i in range(4)]
+    work = Work({"findings": columns("findings")}, Settings(dated=True))
+    state: bytes | None = None
+    last = 0
+    for number, late in ((0, False), (2, False), (1, True), (3, False)):
+        name, path = pieces[number].name, pieces[number]
+        *made, left = work.do("cut.pcap", [(name, f"{LATE}{path}" if late else str(path))], state)
+        assert isinstance(left, bytes)
+        state = resumption.end_state(left) if late else left
+        numbers = {row["incident"] for row in _rows(made, "findings")} - {None}
+        assert numbers == set(range(last + 1, last + 1 + len(numbers)))
+        assert numbers
+        last += len(numbers)
+
+
 def _rows(made: Iterable[object], name: str) -> list[dict[str, Any]]:
     """The rows of a table among what was made of files."""
     return [row for one in made if isinstance(one, tuple) and one[0] == name for row in one[1].to_pylist()]

@@ -16,6 +16,8 @@ from kdissect.engine.resumption import columns
 from kdissect.engine.settings import Settings
 from kdissect.problems import UsageError
 from kdissect.spark.job import prepare
+from kdissect.spark.schemas import spark_schema
+from kdissect.spark.source.late_names import NAMES
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.views import VIEWS
 from kdissect.spark.writing.placed_tables import written_schema
@@ -53,6 +55,10 @@ def test_views_and_the_dashboard(spark: Any, captures: Path) -> None:
         spark.sql(panel).collect()
     with pytest.raises(UsageError, match="no table is there"):
         kdissect.spark.views(spark, {})
+    sets = "findings cross join values ('a'), ('b') as sets(capture)"
+    alike = [spark.sql(f"select * from {sets} where incident = 1"), spark.createDataFrame([], spark_schema(NAMES))]
+    kdissect.spark.views(spark, dict(zip(("findings", "late_names"), alike, strict=True)))
+    assert {row.incidents for row in spark.table("findings_by_day").collect()} == {2}  # one of each set of a stream
 
 
 def test_columns_that_only_later_batches_have(spark: Any, captures: Path, tmp_path: Path) -> None:

@@ -62,3 +62,6 @@ def test_what_was_at_the_bottom_of_it() -> None:
     assert reason(written) == "org.apache.spark.SparkException: No space left on device"
     written.java_exception = Thrown("out of memory", Thrown(None))  # type: ignore[attr-defined]
     assert reason(written) == "org.apache.spark.SparkException: out of memory"
+    named = RuntimeError("Error while instantiating the session:\n\nJVM stacktrace: ...")  # of PySpark's own kinds
+    named._origin = Thrown("Error while instantiating the session:", Thrown("'abc' is no number"))  # type: ignore[attr-defined]
+    assert reason(named) == "Error while instantiating the session: 'abc' is no number"

@@ -120,7 +120,7 @@ def find_deliveries(tables: Mapping[str, pa.Table]) -> Delivered:
 def _take_whole(tables: Mapping[str, pa.Table]) -> "tuple[DeliveryMaker, Input]":
     """A maker that has taken whole tables, and what it read."""
     maker = DeliveryMaker()
-    data = maker.read_tables(tables)
+    data = Input.join_pieces([maker.read_tables(tables)], maker.reader.names)  # puts the exchanges in order
     maker.groups.take_connections(whole(tables["connections"]))
     return maker, data
 

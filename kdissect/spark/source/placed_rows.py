@@ -62,7 +62,7 @@ class PlacedRows(Continued):
         names = self._unnamed.take_names(self.books.builder)
         if names.num_rows:
             yield LATE_NAMES, names
-        self.carried_beside = self._unnamed.carried()
+        self.carried_beside |= self._unnamed.carried()
         yield RANGES_CELL, self._ranges.table(self._capture, self.books.builder)
         yield SESSIONS_CELL, self._table(SESSIONS, list(self._sessions), list(self._sessions.values()))
         yield OPEN_CELL, self._table(OPEN, [None, *self.awaited_connections().tolist()])

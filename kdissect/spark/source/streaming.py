@@ -200,7 +200,7 @@ class Work:
         """Rows of files that are not behind those that were read."""
         alone = work.apart()
         yield from _as_tables(alone, alone.rows_of(files))
-        work.learn_names_of(alone.books)
+        work.learn_from(alone)
         yield from self.end(capture, alone.state())
 
     def end(self, capture: str, state: bytes) -> Iterator[tuple[str, pa.Table]]:
