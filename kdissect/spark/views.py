@@ -43,7 +43,7 @@ def _quantiles(column: str, of: str) -> str:
 VIEWS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "latency_by_part": (
         ("exchanges",),
-        f"select to_date({_BEGUN}) as date, date_trunc('hour', {_BEGUN}) as hour, e.broker, e.api, "
+        f"select to_date({_BEGUN}) as date, date_trunc('hour', {_BEGUN}) as hour, e.cluster, e.broker, e.api, "
         "count(*) as exchanges, count(e.latency_ms) as answered, count_if(coalesce(e.error_code, 0) <> 0) as errors, "
         + ", ".join(_quantiles(part, f"e.{part}_ms") for part in _PARTS)
         + ", " + ", ".join(f"sum(e.{part}_ms) as {part}_sum_ms" for part in _PARTS[:-1])
@@ -51,13 +51,13 @@ VIEWS: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     "latency_by_hold": (
         ("exchanges",),
-        f"select to_date({_BEGUN}) as date, e.broker, e.api, e.hold, count(*) as exchanges, "
+        f"select to_date({_BEGUN}) as date, e.cluster, e.broker, e.api, e.hold, count(*) as exchanges, "
         + _quantiles("broker_ms", "e.broker_ms")
         + " from {exchanges} e where e.hold is not null group by all",
     ),
     "sessions_by_hour": (
         ("fetch_sessions",),
-        "select date_trunc('hour', s.opened_at) as hour, s.broker, s.end_reason, count(*) as sessions, "
+        "select date_trunc('hour', s.opened_at) as hour, s.cluster, s.broker, s.end_reason, count(*) as sessions, "
         "sum(s.requests) as requests, sum(s.epoch_gaps) as epoch_gaps, "
         "sum(s.epochs_not_captured) as epochs_not_captured, sum(s.epoch_repeats) as epoch_repeats, "
         "max(s.max_partitions) as max_partitions, sum(s.full_request_bytes_avoided) as bytes_avoided "
@@ -65,7 +65,7 @@ VIEWS: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     "findings_by_day": (
         ("findings",),
-        "select to_date(f.first_at) as date, f.severity, f.cause, count(*) as findings, "
+        "select to_date(f.first_at) as date, f.cluster, f.severity, f.cause, count(*) as findings, "
         "count(distinct {incident}) as incidents, sum(f.count) as count, "
         "sort_array(collect_set(f.broker)) as brokers, sort_array(collect_set(f.client_id)) as clients, "
         "min(f.first_at) as first_at, max(f.last_at) as last_at, min_by(f.text, f.first_at) as first "
@@ -73,7 +73,7 @@ VIEWS: Mapping[str, tuple[tuple[str, ...], str]] = {
     ),
     "lag_by_hour": (
         ("fetches", "fetch_partitions"),
-        "select date_trunc('hour', f.requested_at) as hour, p.topic, f.client_id, f.is_follower, "
+        "select date_trunc('hour', f.requested_at) as hour, p.cluster, p.topic, f.client_id, f.is_follower, "
         "count(distinct p.partition) as partitions, count(p.lag) as fetches, "
         + _quantiles("lag", "p.lag").replace("lag_p50_ms", "lag_p50").replace("lag_p99_ms", "lag_p99")
         + ", max(p.lag) as lag_max from {fetch_partitions} p join {fetches} f on p.exchange_id = f.exchange_id "
@@ -116,10 +116,10 @@ def views(
     """Make temporary views of the session, as far as their tables are there; the names of those of VIEWS.
 
     `latency_by_part` (by hour, broker and API, the parts of the time as in docs/times.md), `latency_by_hold`,
-    `sessions_by_hour`, `findings_by_day`, `lag_by_hour` (by topic and client). `tables`: a folder that `kdissect spark`
-    or `write` has written, in the format `form`; a mapping such as `dissect` returns; None: tables of these names in
-    the session's catalog. All tables of the first two become views of their own names too. Times are in the session's
-    time zone. Raises UsageError where no table is there.
+    `sessions_by_hour`, `findings_by_day`, `lag_by_hour` (by topic and client), each by cluster. `tables`: a folder that
+    `kdissect spark` or `write` has written, in the format `form`; a mapping such as `dissect` returns; None: tables of
+    these names in the session's catalog. All tables of the first two become views of their own names too. Times are in
+    the session's time zone. Raises UsageError where no table is there.
     """
     if isinstance(tables, Mapping):
         found = {name: tables[name] for name in _NAMES if name in tables}

@@ -55,10 +55,18 @@ def test_views_and_the_dashboard(spark: Any, captures: Path) -> None:
         spark.sql(panel).collect()
     with pytest.raises(UsageError, match="no table is there"):
         kdissect.spark.views(spark, {})
+    counts = {name: spark.table(name).count() for name in VIEWS}
+    kdissect.spark.views(spark, {name: frame.unionByName(_of_other_cluster(frame)) for name, frame in frames.items()})
+    assert {name: spark.table(name).where("cluster = 'other'").count() for name in VIEWS} == counts
     sets = "findings cross join values ('a'), ('b') as sets(capture)"
     alike = [spark.sql(f"select * from {sets} where incident = 1"), spark.createDataFrame([], spark_schema(NAMES))]
     kdissect.spark.views(spark, dict(zip(("findings", "late_names"), alike, strict=True)))
     assert {row.incidents for row in spark.table("findings_by_day").collect()} == {2}  # one of each set of a stream
+
+
+def _of_other_cluster(frame: Any) -> Any:
+    """The same rows, as if another cluster's."""
+    return frame.selectExpr(*("'other' as cluster" if name == "cluster" else name for name in frame.columns))
 
 
 def test_columns_that_only_later_batches_have(spark: Any, captures: Path, tmp_path: Path) -> None:
@@ -123,6 +131,12 @@ def test_ten_queries_to_begin_with(spark: Any, captures: Path, tmp_path: Path) -
     silent = sum(row["status"] == "unanswered" for row in rows["exchanges"])
     assert sum(row["unanswered"] for row in unanswered) == silent > 0
     assert sum(row["exchanges"] for row in month) == len(rows["exchanges"])
+    for name in ("fetches", "offset_commits", "deliveries"):
+        frame = spark.table(name)
+        frame.unionByName(_of_other_cluster(frame)).createOrReplaceTempView(name)
+    for query, alone in ((queries[2], epochs), (queries[5], lag), (queries[6], deliveries)):
+        both = [row.asDict() for row in spark.sql(query).where("cluster = 'other'").collect()]
+        assert Counter(map(repr, both)) == Counter(repr({**row, "cluster": "other"}) for row in alone)
 
 
 def test_messages(spark: Any, captures: Path) -> None:
