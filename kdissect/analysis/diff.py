@@ -144,10 +144,10 @@ def network(a: pa.Table, b: pa.Table) -> pa.Table:
     the request is complete and ends when the response begins, so its difference is the round trip between the two
     places. The difference of `latency_ms` has also what transfer took longer. No clocks are compared, only durations.
 
-    Columns: client_ip, client_id, broker, exchanges (matched), nearer_to_client ("a" or "b", by most of them),
-    round_trip_p50_ms, round_trip_p99_ms, round_trip_max_ms, latency_p50_ms (difference), clock_offset_ms. The last one
-    is the median of b's request times less a's, less half the round trip towards the broker: an estimate of how b's
-    clock runs against a's.
+    Columns: client_ip, client_id, broker, exchanges (matched), nearer_to_client ("a" or "b", by most of them; null
+    where both are as near), round_trip_p50_ms, round_trip_p99_ms, round_trip_max_ms, latency_p50_ms (difference),
+    clock_offset_ms. The last one is the median of b's request times less a's, less half the round trip towards the
+    broker: an estimate of how b's clock runs against a's.
     """
     left, right = match(a, b)
     first, second = a.take(pa.array(left)), b.take(pa.array(right))
@@ -157,14 +157,15 @@ def network(a: pa.Table, b: pa.Table) -> pa.Table:
     known = (begun[0] != NULL_TIME) & (begun[1] != NULL_TIME) & ~np.isnan(trip)
     offset = np.where(known, (begun[1] - begun[0]) / 1000.0 - trip / 2, np.nan)
     groups = group(first, ["client_ip", "client_id", "broker"])
-    nearer = groups.total(np.sign(trip)) >= 0
-    sign = np.where(nearer, 1.0, -1.0)[groups.code]
+    leaning = groups.total(np.sign(trip))
+    nearer = ["a" if one > 0 else "b" if one < 0 else None for one in leaning.tolist()]
+    sign = np.where(leaning < 0, -1.0, 1.0)[groups.code]
     median, late, most = groups.quantiles(trip * sign, [0.5, 0.99, 1.0])
     return pa.table(
         {
             **{name: groups.keys[name] for name in ("client_ip", "client_id", "broker")},
             "exchanges": pa.array(groups.count()),
-            "nearer_to_client": pa.array(np.where(nearer, "a", "b").tolist(), pa.string()),
+            "nearer_to_client": pa.array(nearer, pa.string()),
             "round_trip_p50_ms": figures(median),
             "round_trip_p99_ms": figures(late),
             "round_trip_max_ms": figures(most),

@@ -239,6 +239,7 @@ def test_two_vantage_points() -> None:
     assert (row["round_trip_p50_ms"], row["latency_p50_ms"]) == (4.0, 4.0)
     assert row["clock_offset_ms"] == 3_600_000.0
     assert network(b, a).to_pylist()[0]["nearer_to_client"] == "b"
+    assert network(a, a).to_pylist()[0]["nearer_to_client"] is None
     assert len(match(a, b.slice(0, 19))[0]) < 20
 
 
