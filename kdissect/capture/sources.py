@@ -166,6 +166,15 @@ class _Named:
             self.members.append(Member(spell_name(path.name), path))
 
 
+def is_utf8(name: str) -> bool:
+    """Whether a file's name is text, and not bytes that are no UTF-8 (PEP 383)."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def spell_name(name: str) -> str:
     """A file's name as text that tables can hold: of bytes that are no UTF-8, and of tabs, their numbers."""
     return os.fsencode(name).decode("utf-8", "backslashreplace").replace("\t", "\\x09")

@@ -70,6 +70,7 @@ def _page(report: Report) -> str:
     from kdissect.report.charts_library import charts_library
 
     island = {name: _columns(figure.table) for name, figure in report.figures.items()}
+    unread = unread_sentence(report.summary)
     library, script = charts_library(), _asset("time_figure.js") + _asset("report.js")
     environment = jinja2.Environment(
         autoescape=True,
@@ -91,8 +92,8 @@ def _page(report: Report) -> str:
         style=_safe(_asset("report.css")),
         policy=_policy([library, script]),
         made=datetime.now(UTC),
-        lead=lead_sentence(report.summary.findings) or "",
-        unread=unread_sentence(report.summary),
+        lead=lead_sentence(report.summary.findings) or unread,
+        unread=unread,
     )
 
 

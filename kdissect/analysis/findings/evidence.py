@@ -65,6 +65,8 @@ MOST_OF_A_KIND = 20
 """Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
 TOPIC = ("topic", "topic_id")
 """What a topic is known by: its name, or its id where no name is known (`of_topics_apart`)."""
+PLACE = (*TOPIC, "partition")
+"""What a topic's partition is known by."""
 NULLS = 4096
 """Nulls that stand in memory for all of a column."""
 
@@ -129,11 +131,16 @@ def of_topic(topic: str | None, topic_id: str | None) -> str:
 
 
 def of_topics_apart(table: pa.Table) -> pa.Table:
-    """The table with the ids of those topics alone whose name is not known: rows of a topic are alike in TOPIC then,
+    """The table with the ids of those topics alone whose name is not known. Rows of a topic are alike in TOPIC then,
     whether or not the version of their message has ids."""
     named = pc.is_valid(table["topic"])
     ids = pc.if_else(named, pa.scalar(None, pa.string()), table["topic_id"].cast(pa.string()))
     return table.set_column(table.schema.get_field_index("topic_id"), "topic_id", ids)
+
+
+def places(rows: pa.Table) -> list[tuple[Any, ...]]:
+    """PLACE of each row."""
+    return list(zip(*(rows[name].to_pylist() for name in PLACE), strict=True))
 
 
 def both(*conditions: str) -> str:

@@ -56,20 +56,19 @@ class LogEnds:
     def __init__(self, partitions: pa.Table, at: Int64s) -> None:
         """`partitions`: rows of `fetch_partitions` with their topics apart. `at`: when each was answered, NULL_TIME
         where that is unknown; [rows]."""
-        by = [*ev.TOPIC, "partition"]
-        groups = group(partitions, by)
+        groups = group(partitions, ev.PLACE)
         end = ints(partitions, "high_watermark")
         rows = np.flatnonzero((at != NULL_TIME) & (end >= 0))
         rows = groups.sort_rows(rows, at)
         codes = groups.code[rows]
-        names = list(zip(*(groups.keys[name].to_pylist() for name in by), strict=True))
+        places = ev.places(groups.keys)
         self._at, self._end = at[rows], end[rows]
-        self._of = {names[codes[begin]]: slice(begin, stop) for begin, stop in runs(codes)}
-        """By TOPIC and partition its rows of these, in order of time."""
+        self._of = {places[codes[begin]]: slice(begin, stop) for begin, stop in runs(codes)}
+        """By PLACE its rows of these, in order of time."""
 
     def times_behind(self, place: tuple[Any, ...], at: Int64s, offset: Int64s) -> Int64s:
-        """For how long the record at `offset` of a `place` (TOPIC and partition) had been in the log at each instant
-        `at`, at least; microseconds [n]. Zero at the end of the log.
+        """For how long the record at `offset` of a `place` (PLACE) had been in the log at each instant `at`, at least;
+        microseconds [n]. Zero at the end of the log.
 
         It is time and not records: a hundred records are nothing to a topic of a hundred thousand a second.
         """
@@ -119,7 +118,7 @@ def each_fallen(groups: Groups, rows: Int64s, at: Int64s, lag: Int64s, end: Int6
     """Those groups of some rows that fell behind. `end`: how far a reader can read, `lag` behind it; [rows]."""
     rows = groups.sort_rows(rows, at)
     codes = groups.code[rows]
-    places = list(zip(*(groups.keys[name].to_pylist() for name in (*ev.TOPIC, "partition")), strict=True))
+    places = ev.places(groups.keys)
     of_reader = [name for name in groups.keys.column_names if name != "partition"]
     readers = group(groups.keys, of_reader).code
     last = np.flatnonzero(np.append(codes[1:] != codes[:-1], True)[: len(codes)])
@@ -241,11 +240,11 @@ def report_fallen(tables: ev.Tables, kind: str, table: str, keys: pa.Table, some
 
 
 def find_held_back(tables: ev.Tables) -> set[tuple[Any, ...]]:
-    """Partitions (TOPIC and number) in which open transactions held readers of committed records back."""
+    """Partitions (PLACE) in which open transactions held readers of committed records back."""
     partitions = ev.of_topics_apart(ev.get(tables, "fetch_partitions"))
     at, _ = ev.fetched_at(tables, partitions)
     stable = ints(partitions, "last_stable_offset")
     held = ev.reads_committed(tables, at)
     held &= (stable >= 0) & (stable < ints(partitions, "high_watermark"))
     some = partitions.filter(arrow_array(held))
-    return set(zip(*(some[name].to_pylist() for name in (*ev.TOPIC, "partition")), strict=True))
+    return set(ev.places(some))

@@ -153,11 +153,11 @@ def _header(summary: Summary, width: int, local: bool, filtered: bool) -> list[T
         else:
             lines += blocks.sentence(said, width, 0)
     sealed = not summary.exchanges and summary.protocols.get("tls", 0) > 0
-    packets = words.number_of(summary.packets, "packet") if summary.packets is not None else ""
-    if packets and summary.bytes is not None:
-        packets += f" ({words.size(summary.bytes)})"
-    if packets:  # they are not told apart by client, broker or topic
-        packets += " in all; asked for: " if filtered else ", "
+    packets = ""
+    if summary.packets is not None:
+        size = "" if summary.bytes is None else f" ({words.size(summary.bytes)})"
+        packets = words.number_of(summary.packets, "packet") + size
+        packets += " in all; asked for: " if filtered else ", "  # they are not told apart by client, broker or topic
     facts = [
         words.number_of(summary.connections, "connection")
         + (

@@ -131,7 +131,9 @@ def spark(
     """
     if not captures:
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
-    if strange := [name for name in (*captures, output) if not _is_utf8(name)]:
+    from kdissect.capture.sources import is_utf8
+
+    if strange := [name for name in (*captures, output) if not is_utf8(name)]:
         raise UsageError(f"{strange[0]}: Spark takes names in UTF-8 only; rename it, or set LC_ALL=C.UTF-8")
     from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.job import prepare
@@ -333,15 +335,6 @@ def _setting(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise click.BadParameter(f"{text!r} is no setting; say it like spark.executor.memory=4g", param_hint="--conf")
     return name, value
-
-
-def _is_utf8(name: str) -> bool:
-    """Whether a name of the command line was text to Python."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _writable(output: str) -> None:

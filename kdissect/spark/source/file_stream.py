@@ -32,7 +32,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
-from kdissect.capture.sources import COMPRESSED, plain_name, spell_name, stem_of
+from kdissect.capture.sources import COMPRESSED, is_utf8, plain_name, spell_name, stem_of
 from kdissect.spark.remote_storage import Storage
 from kdissect.spark.source.watched_folders import File, folder_of
 
@@ -227,11 +227,7 @@ def planned(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Row] | Non
 
 def _encoded(path: str) -> str:
     """A path as text, which Spark takes, where its bytes are none."""
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return f"{BYTES}{os.fsencode(path).hex()}"
-    return path
+    return path if is_utf8(path) else f"{BYTES}{os.fsencode(path).hex()}"
 
 
 def decoded(path: str) -> str:

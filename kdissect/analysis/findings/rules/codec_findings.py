@@ -113,7 +113,7 @@ def converted(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     fetched = _where(tables, "fetches", batches)
     first, last = ints(batches, "base_offset"), ints(batches, "last_offset")
     first = np.where(first < 0, last, first)  # a compressed wrapper tells its last offset alone
-    places = group(batches, [*ev.TOPIC, "partition"])
+    places = group(batches, ev.PLACE)
     present = np.flatnonzero(
         (fetched >= 0) & (ints(batches, "magic") == PRESENT_FORMAT) & (first > 0) & (first % ONE_BATCH_IN == 0)
     )

@@ -118,12 +118,12 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         return []
     groups = group(fetches, ["client_id", "client_ip" if "client_ip" in fetches.schema.names else "client_id"])
     rows, clients = groups.sort_rows(rows, begun), groups.keys["client_id"].to_pylist()
-    runs = [
+    visits = [
         (rows[start:end], client)
         for start, end in runs_with_gaps(groups.code[rows], begun[rows], PAUSE_MS * MILLI)
         if end - start >= PAUSE_FETCHES and (client := clients[groups.code[rows[start]]]) is not None
     ]
-    if not runs:
+    if not visits:
         return []
     size, throttle = ints(fetches, "record_bytes", 0), np.nan_to_num(reals(fetches, "throttle_ms"))
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
@@ -138,7 +138,7 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     shares = TimeShares(tables)
     begun_here = set(ev.names(connections["client_id"].filter(arrow_array(ints(connections, "start_seen", 0) > 0))))
     found = []
-    for mine, client in runs:
+    for mine, client in visits:
         until = np.maximum.accumulate(answered[mine])
         gaps = (begun[mine][1:] - until[:-1]) / MILLI
         last = np.maximum.accumulate(np.where(answered[mine] == until, np.arange(len(mine)), 0))[:-1]
@@ -242,6 +242,7 @@ def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     connections = ev.get(tables, "connections")
     closed = np.append(times(connections, "ended_at"), NULL_TIME)[ev.owners(exchanges, connections)]
     end = np.where(closed == NULL_TIME, end, np.minimum(end, closed))
+    last = np.maximum(end, times(exchanges, "response_last_at"))
     spans = [np.flatnonzero((groups.code == code) & (throttle > 0)) for code in range(len(count))]
     total = np.array([ev.union_ms(begin[mine], end[mine]) for mine in spans])
     found = []
@@ -252,11 +253,10 @@ def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         values = {"answers": int(count[code]), "total": total[code]}
         condition = ev.both(ev.equals("client_id", client), "throttle_ms > 0")
         severity = ev.HIGH if total[code] >= VERY_THROTTLED_MS else ev.MEDIUM if total[code] >= THROTTLED_MS else ev.LOW
-        mine = spans[code]
-        last = latest(np.concatenate([end[mine], times(exchanges, "response_last_at")[mine]]))
         found += ev.finding(
-            tables, "throttled_client", severity, "exchanges", condition, values, client_id=client, last_at=last
-        )
+            tables, "throttled_client", severity, "exchanges", condition, values, client_id=client,
+            last_at=latest(last[spans[code]]),
+        )  # fmt: skip
     return found
 
 
@@ -319,7 +319,7 @@ def limited(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     partitions = ev.of_topics_apart(ev.get(tables, "fetch_partitions"))
     most = ints(partitions, "partition_max_bytes")
     cut = (most > 0) & (ints(partitions, "record_bytes", 0) >= most)
-    groups = group(partitions, [*ev.TOPIC, "partition"])
+    groups = group(partitions, ev.PLACE)
     counts = groups.count(cut)
     for code in np.argsort(-counts, kind="stable")[:MOST_PARTITIONS].tolist():
         if counts[code] < LIMITED:
@@ -355,7 +355,7 @@ def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     committed = ev.reads_committed(tables, at)
     clients = arrow_array(at, mask=at < 0)
     partitions = partitions.append_column("client_id", fetches["client_id"].take(clients))
-    groups = group(partitions, ["client_id", *ev.TOPIC, "partition"])
+    groups = group(partitions, ["client_id", *ev.PLACE])
     lag, high, stable = (ints(partitions, name) for name in ("lag", "high_watermark", "last_stable_offset"))
     rows = np.flatnonzero((lag >= 0) & (high >= 0) & (when != NULL_TIME) & ~follower)
     # A reader of committed records cannot read beyond the last stable offset.
@@ -385,7 +385,7 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if not rows.num_rows:
         return []
     found = _each_record(tables, rows, at)
-    groups = group(rows, ["group_id", "client_id", *ev.TOPIC, "partition"])
+    groups = group(rows, ["group_id", "client_id", *ev.PLACE])
     lag, end = ints(rows, "lag", -1), ints(rows, "high_watermark", -1)
     known = np.flatnonzero((lag >= 0) & (end >= 0))
     partitions = ev.of_topics_apart(ev.get(tables, "fetch_partitions"))
@@ -393,12 +393,12 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     some = list(each_fallen(groups, known, at, lag, end, ends))
     if not some:
         return found
-    paces, held, keys = Paces(tables), find_held_back(tables), groups.keys.to_pylist()
+    paces, held = Paces(tables), find_held_back(tables)
+    places, clients = ev.places(groups.keys), groups.keys["client_id"].to_pylist()
     some = [
         one
         for one in some
-        if tuple(keys[one.code][name] for name in (*ev.TOPIC, "partition")) not in held
-        and not paces.were_set_by_others(keys[one.code]["client_id"], one.since, one.until)
+        if places[one.code] not in held and not paces.were_set_by_others(clients[one.code], one.since, one.until)
     ]
     return found + report_fallen(tables, "commits_fall_behind", "offset_commits", groups.keys, some)
 
@@ -437,7 +437,7 @@ def commits_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if not _stayed_open(tables, whole.filter(arrow_array(at[mine] == begin)), end):
             continue
         before = whole.filter(arrow_array(at[mine] <= begin))
-        parts = set(zip(*(before[name].to_pylist() for name in (*ev.TOPIC, "partition")), strict=True))
+        parts = set(ev.places(before))
         steps = positions.moved(client, parts, begin, end)
         records = sum(steps)
         if records < STILL_RECORDS or not all(steps):
@@ -460,7 +460,7 @@ def _each_record(tables: ev.Tables, rows: pa.Table, at: Int64s) -> list[ev.Findi
     found = []
     offset = ints(rows, "offset", -1)
     clients = group(rows, ["group_id", "client_id"])
-    parts = group(rows, ["group_id", "client_id", *ev.TOPIC, "partition"])
+    parts = group(rows, ["group_id", "client_id", *ev.PLACE])
     low, high = np.full(len(parts), np.iinfo(np.int64).max), np.full(len(parts), -1, np.int64)
     np.minimum.at(low, parts.code, offset)
     np.maximum.at(high, parts.code, offset)
@@ -497,8 +497,7 @@ class FetchPositions:
         clients = group(fetches.select(["client_id"]).take(arrow_array(row[good])), ["client_id"])
         self._of = dict(zip(clients.keys["client_id"].to_pylist(), clients.rows(), strict=True))
         """By client its rows, in order of time."""
-        by = [*ev.TOPIC, "partition"]
-        self._parts = group(partitions.select(by).take(arrow_array(good)), by)
+        self._parts = group(partitions.select(ev.PLACE).take(arrow_array(good)), ev.PLACE)
 
     def last_of(self, client: str | None) -> int:
         """When the last fetch of a client was answered; microseconds, NULL_TIME for none."""
@@ -507,12 +506,12 @@ class FetchPositions:
 
     def moved(self, client: str | None, parts: set[tuple[Any, ...]], begin: int, end: int) -> list[int]:
         """By how many records a client's fetches of these partitions went on in each of the PARTS of a span. `parts`:
-        TOPIC and partition of each."""
+        PLACE of each."""
         rows = self._of.get(client, NONE)
         rows = rows[(self._at[rows] >= begin) & (self._at[rows] <= end)]
         found = np.zeros(PARTS, np.int64)
         for code in distinct(self._parts.code[rows]).tolist():
-            if tuple(self._parts.keys.slice(code, 1).to_pylist()[0].values()) not in parts:
+            if ev.places(self._parts.keys.slice(code, 1))[0] not in parts:
                 continue
             mine = rows[self._parts.code[rows] == code]
             part = np.minimum((self._at[mine][1:] - begin) * PARTS // max(end - begin, 1), PARTS - 1)
