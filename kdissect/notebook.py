@@ -98,11 +98,11 @@ def quantiles(
     begun = _begin_instants(table)
     seconds = _width(begun[begun != NULL_TIME], every) / SECOND
     figures = latency(table, by=[by], every=seconds)
-    name = DIMENSIONS[by]
+    begins, names = figures["at"].to_pylist(), _names(figures, by)
     rows = [
-        {"at": _ms(at), "group": _text(value), "quantile": share.removesuffix("_ms"), "ms": _rounded(ms)}
+        {"at": _ms(at), "group": name, "quantile": share.removesuffix("_ms"), "ms": _rounded(ms)}
         for share in shares
-        for at, value, ms in zip(*(figures[column].to_pylist() for column in ("at", name, share)), strict=True)
+        for at, name, ms in zip(begins, names, figures[share].to_pylist(), strict=True)
         if at is not None and ms is not None
     ]
     _number_stretches(rows, ("group", "quantile"), seconds)
@@ -283,17 +283,17 @@ def throughput(exchanges: Any, by: str = "api", every: float | None = None) -> C
     begun = _begin_instants(table)
     seconds = _width(begun[begun != NULL_TIME], every) / SECOND
     figures = latency(table, by=[by], every=seconds)
+    begins, names = figures["at"].to_pylist(), _names(figures, by)
     rows: list[dict[str, Any]] = []
     for side in ("request", "response"):
         height: dict[float, int] = {}
-        columns = (figures[name].to_pylist() for name in ("at", DIMENSIONS[by], f"{side}_bytes"))
-        for at, value, size in zip(*columns, strict=True):
+        for at, name, size in zip(begins, names, figures[f"{side}_bytes"].to_pylist(), strict=True):
             if at is None or not size:
                 continue
             begin, rate = _ms(at), round(size / seconds)
             low = height.get(begin, 0)
             height[begin] = low + rate
-            rows.append({"at": begin, "until": begin + seconds * 1000, "group": _text(value), "side": f"{side}s",
+            rows.append({"at": begin, "until": begin + seconds * 1000, "group": name, "side": f"{side}s",
                          "rate": rate, "low": low, "high": low + rate})  # fmt: skip
     return (
         _chart(rows)
@@ -384,6 +384,14 @@ def _ms(at: Any) -> float:
 def _rounded(value: float) -> float:
     """Four significant digits: more cannot be seen, and make notebooks large."""
     return float(f"{value:.4g}")
+
+
+def _names(figures: pa.Table, by: str) -> list[str]:
+    """What each row of `latency` by one dimension is about, with its cluster where there are several."""
+    names = [_text(value) for value in figures[DIMENSIONS[by]].to_pylist()]
+    if "cluster" not in figures.column_names or len(figures["cluster"].unique()) < 2:
+        return names
+    return [f"{name} ({_text(cluster)})" for name, cluster in zip(names, figures["cluster"].to_pylist(), strict=True)]
 
 
 def _text(value: object) -> str:

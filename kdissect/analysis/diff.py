@@ -12,8 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.change import SURE, with_changes
+from kdissect.analysis.cluster_split import clusters_of, known_clusters, with_cluster
 from kdissect.analysis.grouping import figures, group
-from kdissect.analysis.latency import DIMENSIONS, latency
+from kdissect.analysis.latency import checked, latency
 from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, one, reals, times
 
 Tables = Mapping[str, pa.Table]
@@ -36,12 +37,15 @@ def diff(a: Tables, b: Tables, by: Sequence[str] = ("api",)) -> dict[str, pa.Tab
 def slower(a: Tables, b: Tables, by: Sequence[str] = ("api",)) -> pa.Table:
     """Figures of `latency` of both captures side by side, and of the time that no client had asked to wait for.
 
-    `by`: as in `latency`. Columns: those grouped by; for each of COMPARED `<name>_a` and `<name>_b`; change_p50_ms and
-    change_p99_ms (b - a, null where either is missing), ratio_p50. The columns of `kdissect.analysis.change` follow:
+    `by`: as in `latency`; captures of one cluster each are compared by its names, whichever cluster it is. Columns:
+    those grouped by; for each of COMPARED `<name>_a` and `<name>_b`; change_p50_ms and change_p99_ms (b - a, null where
+    either is missing), ratio_p50. The columns of `kdissect.analysis.change` follow:
     own durations, idle long polls apart, and how sure a change is. Rows whose own durations grew surely come first, the
     largest growth of the median first.
     """
-    columns = [DIMENSIONS[name] for name in dict.fromkeys(by) if name in DIMENSIONS]
+    columns = checked(by)
+    if "cluster" not in by and all(len(known_clusters(clusters_of(side))) < 2 for side in (a, b)):
+        a, b = ({**side, "exchanges": with_cluster(side["exchanges"], None)} for side in (a, b))
     named = ("fetch_partitions", "fetches", "session_partitions", "record_batches")
     sides = [latency(x["exchanges"], by=by, **{name: x[name] for name in named if name in x}) for x in (a, b)]
     joined = _side_by_side(sides[0], sides[1], columns, COMPARED)

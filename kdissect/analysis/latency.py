@@ -17,6 +17,7 @@ from kdissect.analysis.topic_traffic import topics_of
 from kdissect.arrays.arrow import NULL_TIME, Int64s, instants, ints, reals, times, with_columns
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import CLUSTER
 from kdissect.tables.suggestion import near
 
 DIMENSIONS = {
@@ -28,8 +29,11 @@ DIMENSIONS = {
     "status": "status",
     "hold": "hold",
     "capture": "capture",
+    "cluster": "cluster",
 }
 """What latencies can be grouped by, and the column that it stands for."""
+NAMED_IN_CLUSTER = frozenset({"broker", "topic", "group_id", "reader"})
+"""Columns whose names another cluster may have too: who groups by one of them groups by `cluster` as well."""
 SHARES = (("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("p999_ms", 0.999))
 """Quantile columns; their counts stand beside them, so that a p999 of ten values is seen for what it is."""
 SECOND = 1_000_000
@@ -47,11 +51,12 @@ def latency(
 ) -> pa.Table:
     """Counts, quantiles and rates of exchanges, one row per group (and bucket of time).
 
-    `exchanges`: rows of that table. `by`: any of DIMENSIONS. With "topic" an exchange counts once for each topic that
-    it is about (`topic_traffic.topics_of`; null for exchanges without), by its id where no name is known. Topics come
-    from `fetch_partitions`, `record_batches` and, for fetches that name none, `session_partitions`. `every`: length of
-    time buckets in seconds, by when the request began; column `at` is the bucket's begin, buckets without exchanges
-    have no row. `fetches`: gives `excess_ms`.
+    `exchanges`: rows of that table. `by`: any of DIMENSIONS; a broker or topic is one of its cluster
+    (NAMED_IN_CLUSTER). With "topic" an exchange counts once for each topic that it is about
+    (`topic_traffic.topics_of`; null for exchanges without), by its id where no name is known. Topics come from
+    `fetch_partitions`, `record_batches` and, for fetches that name none, `session_partitions`. `every`: length of time
+    buckets in seconds, by when the request began; column `at` is the bucket's begin, buckets without exchanges have no
+    row. `fetches`: gives `excess_ms`.
 
     Columns: those grouped by, `at`, exchanges, answered, errors, p50_ms, p90_ms, p99_ms, p999_ms, max_ms, mean_ms (of
     latency_ms), broker_p50_ms, broker_p99_ms, excess_count, excess_p50_ms, excess_p99_ms, excess_max_ms, throttled_ms
@@ -97,7 +102,8 @@ def grouped_by(subject: str, dimensions: Mapping[str, str], by: Sequence[str], e
         raise UsageError(f"cannot group {subject} by {unknown[0]!r}{meant}; choose from: {', '.join(dimensions)}")
     if every is not None and not every > 0:
         raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
-    return [dimensions[name] for name in dict.fromkeys(by)]
+    columns = dict.fromkeys(dimensions[name] for name in by)
+    return list(columns if NAMED_IN_CLUSTER.isdisjoint(columns) else columns | {CLUSTER.name: None})
 
 
 def with_buckets(table: pa.Table, starts: Int64s, every: float) -> pa.Table:

@@ -16,7 +16,9 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import Float64s, figures, group
 from kdissect.analysis.latency import SECOND, SHARES, begun_at
-from kdissect.arrays.arrow import NULL_TIME, Int64s, instants, ints, reals
+from kdissect.arrays.arrow import NULL_TIME, Int64s, encoded, instants, ints, reals
+from kdissect.schema.apikeys import ApiKey
+from kdissect.tables.apinames import api_name
 
 RATIO = 1.01
 SMALLEST_MS = 1e-4
@@ -24,8 +26,11 @@ SMALLEST_MS = 1e-4
 BUCKETS = 2600
 """Edges at RATIO up to half a year."""
 DURATIONS = ("latency_ms", "broker_ms", "excess_ms")
-SUMS = ("exchanges", "answered", "errors", "excess_count", "throttled_ms", "request_bytes", "response_bytes", "took")
+LATENCY, BROKER, EXCESS = range(len(DURATIONS))
+SUMS = ("exchanges", "answered", "errors", "throttled_ms", "request_bytes", "response_bytes", "took")
 """Figures that add up; `took`: all latencies together."""
+MOST_WAITING = 1 << 17
+"""Exchanges that wait for their fetch, some MB; of more the earliest have no excess."""
 
 
 class LatencyCounts:
@@ -42,17 +47,20 @@ class LatencyCounts:
         self._buckets: Int64s = np.zeros(0, np.int64)
         """(group, duration, bucket of the histogram) in one number, ascending, and how many of each."""
         self._counts: Int64s = np.zeros(0, np.int64)
+        self._waiting: Int64s = np.zeros((3, 0), np.int64)
+        """Exchanges whose fetch has not come: the two numbers of their keys, and their group."""
         self._first, self._last = 2**63 - 1, NULL_TIME
 
     def feed(self, exchanges: pa.Table, fetches: pa.Table) -> None:
-        """Rows of `exchanges` (as `latency` reads them), and those of `fetches` that are about them."""
+        """Rows of `exchanges` (as `latency` reads them), and those of `fetches` that are about them or earlier ones."""
+        self._feed_late(fetches)
         if not exchanges.num_rows:
             return
-        values = np.full((len(DURATIONS), exchanges.num_rows), np.nan)
-        values[0], values[1] = reals(exchanges, "latency_ms"), reals(exchanges, "broker_ms")
-        if fetches.num_rows:
-            at = locate(keys_of(exchanges), keys_of(fetches))
-            values[2] = np.append(reals(fetches, "excess_ms"), np.nan)[at]
+        keys = keys_of(exchanges)
+        at = locate(keys, keys_of(fetches)) if fetches.num_rows else np.full(exchanges.num_rows, -1)
+        values = np.empty((len(DURATIONS), exchanges.num_rows))
+        values[LATENCY], values[BROKER] = reals(exchanges, "latency_ms"), reals(exchanges, "broker_ms")
+        values[EXCESS] = np.append(reals(fetches, "excess_ms"), np.nan)[at]
         begun = begun_at(exchanges)
         known = begun[begun != NULL_TIME]
         if len(known):
@@ -66,18 +74,36 @@ class LatencyCounts:
         for n, weights in enumerate(self._added(exchanges, values)):
             added[:, n] = np.bincount(code, weights=np.nan_to_num(weights), minlength=len(added))
         self._sums += added
-        for n in range(len(DURATIONS)):
-            there = ~np.isnan(values[n])
-            np.maximum.at(self._largest[:, n], code[there], values[n][there])
-            self._count(code[there] * len(DURATIONS) + n, values[n][there])
+        for duration in range(len(DURATIONS)):
+            self._add_durations(duration, code, values[duration])
+        apis, names = encoded(exchanges["api"].combine_chunks())
+        later = np.array([*(name == api_name(ApiKey.FETCH) for name in names), False])[apis] & (at < 0)
+        waiting = np.stack([*keys, code])[:, later]
+        self._waiting = np.concatenate([self._waiting, waiting], axis=1)[:, -MOST_WAITING:]
+
+    def _feed_late(self, fetches: pa.Table) -> None:
+        """Add the excess of exchanges that came without their fetch."""
+        if not fetches.num_rows or not self._waiting.size:
+            return
+        high, n, code = np.ascontiguousarray(self._waiting)
+        at = locate((high, n), keys_of(fetches))
+        self._add_durations(EXCESS, code[at >= 0], reals(fetches, "excess_ms")[at[at >= 0]])
+        self._waiting = self._waiting[:, at < 0]
+
+    def _add_durations(self, duration: int, code: Int64s, values: Float64s) -> None:
+        """Count one of DURATIONS of rows of these groups; NaN: unknown."""
+        there = ~np.isnan(values)
+        code, values = code[there], values[there]
+        np.maximum.at(self._largest[:, duration], code, values)
+        self._count(code * len(DURATIONS) + duration, values)
 
     def _added(self, exchanges: pa.Table, values: npt.NDArray[np.float64]) -> list[Float64s | Int64s]:
         """The values that each exchange adds to SUMS."""
         return [
-            np.ones(exchanges.num_rows), (~np.isnan(values[0])).astype(np.int64),
-            (ints(exchanges, "error_code", 0) != 0).astype(np.int64), (~np.isnan(values[2])).astype(np.int64),
+            np.ones(exchanges.num_rows), (~np.isnan(values[LATENCY])).astype(np.int64),
+            (ints(exchanges, "error_code", 0) != 0).astype(np.int64),
             reals(exchanges, "throttle_ms"), np.maximum(ints(exchanges, "request_bytes", 0), 0),
-            np.maximum(ints(exchanges, "response_bytes", 0), 0), values[0],
+            np.maximum(ints(exchanges, "response_bytes", 0), 0), values[LATENCY],
         ]  # fmt: skip
 
     def _coded(self, exchanges: pa.Table, columns: Sequence[str]) -> Int64s:
@@ -120,17 +146,17 @@ class LatencyCounts:
         for name in ("exchanges", "answered", "errors"):
             out[name] = pa.array(sums[name].astype(np.int64))
         for name, share in SHARES:
-            out[name] = figures(self._quantile(0, share)[order])
+            out[name] = figures(self._quantile(LATENCY, share)[order])
         largest = np.where(np.isinf(self._largest), np.nan, self._largest)[order]
-        out["max_ms"] = figures(largest[:, 0])
+        out["max_ms"] = figures(largest[:, LATENCY])
         with np.errstate(invalid="ignore", divide="ignore"):
             out["mean_ms"] = figures(sums["took"] / np.where(sums["answered"] > 0, sums["answered"], np.nan))
-        out["broker_p50_ms"] = figures(self._quantile(1, 0.5)[order])
-        out["broker_p99_ms"] = figures(self._quantile(1, 0.99)[order])
-        out["excess_count"] = pa.array(sums["excess_count"].astype(np.int64))
-        out["excess_p50_ms"] = figures(self._quantile(2, 0.5)[order])
-        out["excess_p99_ms"] = figures(self._quantile(2, 0.99)[order])
-        out["excess_max_ms"] = figures(largest[:, 2])
+        out["broker_p50_ms"] = figures(self._quantile(BROKER, 0.5)[order])
+        out["broker_p99_ms"] = figures(self._quantile(BROKER, 0.99)[order])
+        out["excess_count"] = pa.array(self._known_counts(EXCESS)[order])
+        out["excess_p50_ms"] = figures(self._quantile(EXCESS, 0.5)[order])
+        out["excess_p99_ms"] = figures(self._quantile(EXCESS, 0.99)[order])
+        out["excess_max_ms"] = figures(largest[:, EXCESS])
         out["throttled_ms"] = pa.array(sums["throttled_ms"])
         for name in ("request_bytes", "response_bytes"):
             out[name] = pa.array(sums[name].astype(np.int64))
@@ -139,13 +165,21 @@ class LatencyCounts:
         out["per_second"] = figures(sums["exchanges"] / span if span > 0 else np.full(len(order), np.nan))
         return pa.table(out)
 
-    def _quantile(self, duration: int, share: float) -> Float64s:
-        """By group, linear between the two durations that the share lies between; NaN where nothing is known."""
-        size = len(self._sums)
+    def _histogram(self, duration: int) -> tuple[Int64s, Int64s, Int64s]:
+        """Group, bucket and count of one of DURATIONS, in their order."""
         which, bucket = self._buckets // BUCKETS, self._buckets % BUCKETS
         mine = which % len(DURATIONS) == duration
-        code, bucket, counts = which[mine] // len(DURATIONS), bucket[mine], self._counts[mine]
-        total = np.bincount(code, weights=counts, minlength=size).astype(np.int64)
+        return which[mine] // len(DURATIONS), bucket[mine], self._counts[mine]
+
+    def _known_counts(self, duration: int) -> Int64s:
+        """By group, of how many exchanges it is known."""
+        code, _, counts = self._histogram(duration)
+        return np.bincount(code, weights=counts, minlength=len(self._sums)).astype(np.int64)
+
+    def _quantile(self, duration: int, share: float) -> Float64s:
+        """By group, linear between the two durations that the share lies between; NaN where nothing is known."""
+        _, bucket, counts = self._histogram(duration)
+        total = self._known_counts(duration)
         before, upto = np.cumsum(total) - total, np.cumsum(counts)
         at = share * np.maximum(total - 1, 0)
 

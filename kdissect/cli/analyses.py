@@ -230,16 +230,24 @@ def latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = Fal
     """Latencies by group; `by` are the columns grouped by."""
     if not table.num_rows:
         return [Text("No Kafka exchange in what was read.")]
-    columns = [*by, *(["at"] if "at" in table.column_names else []), *LATENCY]
+    columns = [*_told_apart(table, by), *(["at"] if "at" in table.column_names else []), *LATENCY]
     shown = [name for name in columns if name not in ("throttled_ms", "errors") or any(table[name].to_pylist())]
     return rows_of(table, shown, width, DROPPED, local=local)
+
+
+def _told_apart(table: pa.Table, by: Sequence[str]) -> list[str]:
+    """Of these columns those to show: the cluster where it is all that there is, or tells rows apart."""
+    shown = list(by)
+    if len(shown) > 1 and "cluster" in shown and len(table["cluster"].unique()) < 2:
+        shown.remove("cluster")
+    return shown
 
 
 def delivery_latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = False) -> list[Text]:
     """How long deliveries took by group; `by` are the columns grouped by."""
     if not table.num_rows:
         return [Text("No record batch that a consumer was given in what was read.")]
-    columns = [*by, *(["at"] if "at" in table.column_names else []), *DELIVERY_LATENCY]
+    columns = [*_told_apart(table, by), *(["at"] if "at" in table.column_names else []), *DELIVERY_LATENCY]
     shown = [name for name in dict.fromkeys(columns) if name in table.column_names]
     if table["timed"].equals(table["deliveries"]):
         shown.remove("timed")
@@ -252,7 +260,8 @@ def budget(table: pa.Table, width: int, *, several: bool, local: bool = False) -
     if not table.num_rows:
         return [Text("No Kafka exchange in what was read.")]
     kinds = set(table["by"].to_pylist())
-    names = [*(["by"] if len(kinds) > 1 else []), "subject", *(["at"] if several else []), "wall_ms"]
+    subject = _told_apart(table, ("subject", "cluster"))
+    names = [*(["by"] if len(kinds) > 1 else []), *subject, *(["at"] if several else []), "wall_ms"]
     total = {name: sum(filter(None, table[name].to_pylist())) for name in table.column_names
              if name.endswith("_ms") and name != "wall_ms"}  # fmt: skip
     boxes = [name for name, spent in total.items() if spent]
@@ -327,7 +336,7 @@ def diff(tables: Tables, by: Sequence[str], width: int, *, top: int | None = Non
         blocks.append([Text(title, "bold"), *lines, *_more(network.num_rows - top, "connections")])
     slower = tables["latency"]
     sides = [f"{name}_{side}" for name in ("counted", "own_p50_ms", "own_p99_ms") for side in "ab"]
-    columns = [*by, *sides, "change_own_ms", "p_value", "part", "waits_a", "waits_b"]
+    columns = [*_told_apart(slower, by), *sides, "change_own_ms", "p_value", "part", "waits_a", "waits_b"]
     dropped = ("waits_a", "waits_b", "own_p99_ms_a", "own_p99_ms_b", "part", "counted_a", "counted_b")
     lines = rows_of(slower.slice(0, top), columns, width, dropped)
     title = (

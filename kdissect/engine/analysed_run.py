@@ -31,6 +31,7 @@ from kdissect.engine.timings import Timings
 from kdissect.problems import Kind
 from kdissect.tables.builder import TRAFFIC, TableBuilder, filtered
 from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.model import TEXT
 from kdissect.tables.order import order
 from kdissect.tables.table_block import READ_ASIDE
 from kdissect.tables.where import Filter
@@ -537,7 +538,9 @@ class Pieces:
         if topics.given is not None:
             told = {known for piece in pieces for _, known in piece.topics if known}
             topics.given.names |= {(None, known): names.get(known) for known in told}
-        return [piece.with_topic_names(names) for piece in pieces]
+        brokers = pa.array(list({broker for piece in pieces for _, broker in piece.askers}), TEXT)
+        clusters = dict(zip(brokers.to_pylist(), topics.brokers.resolve_clusters(brokers).to_pylist(), strict=True))
+        return [piece.with_names(names, clusters) for piece in pieces]
 
     def spool_all(self, spool: Spool, mark: int) -> _Aside:
         """Everything into the spool, unresolved. The rows are not kept."""

@@ -94,7 +94,8 @@ class Analysis:
         """Counts, exact quantiles and rates, one row per group (and bucket of `every` seconds).
 
         Where memory is limited (`kdissect.open(memory=...)`) quantiles of large captures are right to half a percent.
-        `by`: any of api, version, client, broker, topic, status, hold, capture. `where`: a filter on `exchanges`.
+        `by`: any of api, version, client, broker, topic, status, hold, capture, cluster; a broker or topic is one of
+        its cluster. `where`: a filter on `exchanges`.
         Columns as `kdissect.analysis.latency.latency` says. Raises UsageError for an unknown grouping or a bad filter.
         """
         from kdissect.analysis.latency import checked, latency

@@ -38,11 +38,11 @@ def latency(
     `tables` has `exchanges`; with `fetches` there are figures of `excess_ms`. "topic" in `by` needs all of
     TOPIC_TABLES: an exchange counts once for each topic that it is about, a fetch that names none for those of its
     session (`kdissect.analysis.topic_traffic`, rules 1 and 2). `by`: api, version, client, broker, topic, status, hold,
-    capture. `where`: a condition on `exchanges` in Spark's SQL. Columns are those of `analysis.latency.latency`, with
-    its values: quantiles are exact (Spark's `percentile`, linear interpolation). That holds the distinct values of a
-    group in memory. With `accuracy`, such as 10000, quantiles are `percentile_approx` instead: one of the values, whose
-    rank is off by 1/accuracy of the group at most. Raises UsageError for an unknown dimension or a table that is
-    missing.
+    capture, cluster. `where`: a condition on `exchanges` in Spark's SQL. Columns are those of
+    `analysis.latency.latency`, with its values: quantiles are exact (Spark's `percentile`, linear interpolation). That
+    holds the distinct values of a group in memory. With `accuracy`, such as 10000, quantiles are `percentile_approx`
+    instead: one of the values, whose rank is off by 1/accuracy of the group at most. Raises UsageError for an unknown
+    dimension or a table that is missing.
     """
     from pyspark.sql import functions as f
 

@@ -36,6 +36,9 @@ def counted(batch: pa.RecordBatch, keys: tuple[str, ...], memory: Lender) -> tup
     rows = batch.num_rows
     columns = {name: _codes(batch, name) for name in dict.fromkeys(keys)}
     first, version, status, error, hold = (columns[name][0] for name in (keys[0], *keys[-4:]))
+    for codes, texts in (columns[name] for name in keys[1:-4]):
+        if texts is not None:  # API versions are grouped by anyhow
+            first = (first + 1) * (len(texts) + 1) + codes + 1
     api = numbers(batch.column("api_key"))
     why = (*(columns["hold"][1] or ()), None)
     waits = np.array([[text in WAITING, text in (None, "unknown")] for text in why], np.bool_)
@@ -90,7 +93,7 @@ class _Rows(NamedTuple):
     """Columns of exchanges as integers: codes of texts, -1 null."""
 
     first: Int64s
-    """Code of what is grouped by first."""
+    """Code of what is grouped by first: of a name, or of a name and its cluster."""
     version: Int64s
     """API version, -1 null."""
     status: Int64s

@@ -21,7 +21,7 @@ from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLin
 from kdissect.summary.pace import Buckets
 from kdissect.summary.quantiles import Latencies
 from kdissect.summary.troubles import Troubles
-from kdissect.tables.declaration.model import EXCHANGE_KEYS
+from kdissect.tables.declaration.model import CLUSTER, EXCHANGE_KEYS
 from kdissect.tables.declaration.readers import FIRST_SCREEN
 from kdissect.tables.identity import exchange_id
 
@@ -33,7 +33,7 @@ INSTANT = pa.timestamp("us", "UTC")
 GROUPINGS: Mapping[str, tuple[str, ...]] = {
     "api": ("api",),
     "client": ("client_id",),
-    "broker": ("broker",),
+    "broker": ("broker", "cluster"),
     "version": ("api", "api_version"),
 }
 """What the latency block can be grouped by, and the columns of `exchanges` that make a group."""
@@ -251,7 +251,8 @@ class Summarizer:
             p50, p95, p99 = group.latencies.quantiles((0.5, 0.95, 0.99))
             lines.append(
                 LatencyLine(
-                    name=_name(key),
+                    name=self._name(key),
+                    cluster=self._cluster(key),
                     exchanges=group.exchanges,
                     versions=sorted(group.versions),
                     errors=group.errors.total(),
@@ -266,15 +267,25 @@ class Summarizer:
                     judged=group.judged,
                 )
             )
-        return sorted(lines, key=lambda line: (-line.exchanges, line.name))
+        return sorted(lines, key=lambda line: (-line.exchanges, line.name, line.cluster or ""))
 
     def _error_lines(self) -> list[ErrorLine]:
         lines = [
-            ErrorLine(error, _name(key), count)
+            ErrorLine(error, self._name(key), count, self._cluster(key))
             for key, group in self._groups.items()
             for error, count in group.errors.items()
         ]
-        return sorted(lines, key=lambda line: (-line.count, line.error, line.name))
+        return sorted(lines, key=lambda line: (-line.count, line.error, line.name, line.cluster or ""))
+
+    def _name(self, key: tuple[Any, ...]) -> str:
+        """What a group of GROUPINGS is called: its API, say, with the version, without its cluster."""
+        parts = [part for name, part in zip(GROUPINGS[self.by], key, strict=True) if name != CLUSTER.name]
+        return " v".join("(unknown)" if part is None else str(part) for part in parts)
+
+    def _cluster(self, key: tuple[Any, ...]) -> str | None:
+        """The cluster of a group, where GROUPINGS tell clusters apart."""
+        found: str | None = dict(zip(GROUPINGS[self.by], key, strict=True)).get(CLUSTER.name)
+        return found
 
     def _client_lines(self, connections: list[dict[str, Any]]) -> list[ClientLine]:
         of: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
@@ -330,10 +341,6 @@ def summarize(tables: Mapping[str, pa.Table], by: str = "api") -> Summary:
         for batch in table.to_batches():
             summarizer.feed(name, batch)
     return summarizer.finish()
-
-
-def _name(key: tuple[Any, ...]) -> str:
-    return " v".join("(unknown)" if part is None else str(part) for part in key)
 
 
 def _combined(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:

@@ -25,6 +25,8 @@ class LatencyLine(NamedTuple):
     """Exchanges whose `hold` is timeout: the broker waited because the client asked it to."""
     judged: int
     """Exchanges of which it is known whether they failed: their answers were read, or none was asked for."""
+    cluster: str | None = None
+    """Of a broker, as far as it is known."""
 
 
 class ErrorLine(NamedTuple):
@@ -33,6 +35,8 @@ class ErrorLine(NamedTuple):
     error: str
     name: str
     count: int  # type: ignore[assignment]  # instead of a tuple's method of that name
+    cluster: str | None = None
+    """As in `LatencyLine`."""
 
 
 class ClientLine(NamedTuple):
@@ -97,6 +101,8 @@ class TopicLine(NamedTuple):
     behind: int | None
     """Records between the fetch position and the high watermark that the first of `readers` was told last, over its
     partitions; None where no answer told."""
+    cluster: str | None = None
+    """Where several are known."""
 
 
 class DeliveryLine(NamedTuple):
@@ -114,6 +120,7 @@ class DeliveryLine(NamedTuple):
     waited_for: str
     """What most of the time of all of them was spent on, as in the table `deliveries`; the producer's buffer counts."""
     waited_share: float
+    cluster: str | None
     """Its share of that time."""
 
 

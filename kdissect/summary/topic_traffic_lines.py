@@ -20,9 +20,9 @@ from kdissect.tables.declaration import SCHEMAS
 if TYPE_CHECKING:
     from kdissect.tables.traffic_sums import Sums
 
-CLIENT, TOPIC, PARTITION, WRITTEN, READ, LAG, AT = range(7)
-"""Columns of sums, -1 where unknown: codes of the client and of the topic, bytes, the lag that was told last, and when;
-`kdissect.tables.traffic_sums` has the same."""
+CLIENT, TOPIC, PARTITION, WRITTEN, READ, LAG, AT, CLUSTER = range(8)
+"""Columns of sums, -1 where unknown: codes of the client and of the topic, bytes, the lag that was told last, and when,
+as `kdissect.tables.traffic_sums` has them, and the code of the cluster."""
 LAST = 2**63 - 1
 """When a lag of unknown time was told."""
 COMPACT = 1 << 16
@@ -34,8 +34,8 @@ AT_A_TIME = 1 << 17
 OWNERS = {"produce_partitions": "produces", "fetch_partitions": "fetches"}
 """Tables that are added up, and the one that says who asked, in the same part."""
 READS = {
-    "produces": ("exchange_id", "client_id", "requested_at"),
-    "fetches": ("exchange_id", "client_id", "requested_at"),
+    "produces": ("exchange_id", "client_id", "requested_at", "cluster"),
+    "fetches": ("exchange_id", "client_id", "requested_at", "cluster"),
     "produce_partitions": ("exchange_id", "topic", "topic_id", "partition", "record_bytes"),
     "fetch_partitions": ("exchange_id", "topic", "topic_id", "partition", "record_bytes", "lag"),
 }
@@ -49,8 +49,9 @@ class TopicTraffic:
         self._most = most
         self._clients = Coder()
         self._topics = Coder()
+        self._clusters = Coder()
         self._sums: list[Int64s] = []
-        """[n, 7] each."""
+        """[n, 8] each."""
         self._rows = 0
         self._full = False
         self._early: dict[str, pa.Table] = {}
@@ -69,9 +70,10 @@ class TopicTraffic:
         """Sums of rows that are not given to `take`."""
         if self._full or not sums.num_rows:
             return
-        clients = self._clients.taken_over(sums.clients)
+        clients = self._clients.taken_over([client for client, _ in sums.askers])
+        clusters = self._clusters.taken_over([cluster for _, cluster in sums.askers])
         topics = [name or known for name, known in sums.topics]
-        found = sums.rows[:, : AT + 1].copy()
+        found = np.column_stack([sums.rows[:, : AT + 1], clusters[sums.rows[:, CLIENT]]])
         found[:, CLIENT] = clients[found[:, CLIENT]]
         found[:, TOPIC] = self._topics.taken_over(topics)[found[:, TOPIC]]
         self._add(_summed(found))
@@ -91,7 +93,7 @@ class TopicTraffic:
             return
         read = name == "fetch_partitions"
         topic, topic_id = (self._topics.column(rows, which) for which in ("topic", "topic_id"))
-        found = np.full((rows.num_rows, 7), -1, np.int64)
+        found = np.full((rows.num_rows, 8), -1, np.int64)
         found[:, CLIENT] = self._clients.column(owners, "client_id")[at]
         found[:, TOPIC] = np.where(topic < 0, topic_id, topic)
         found[:, PARTITION] = ints(rows, "partition")
@@ -99,6 +101,7 @@ class TopicTraffic:
         if read:
             found[:, LAG] = ints(rows, "lag")
         found[:, AT] = ints(owners, "requested_at", LAST)[at]
+        found[:, CLUSTER] = self._clusters.column(owners, "cluster")[at]
         self._add(_summed(found))
 
     def _add(self, sums: Int64s) -> None:
@@ -113,26 +116,32 @@ class TopicTraffic:
 
     def lines(self) -> list[TopicLine] | None:
         """A line for each topic that a client writes or reads, those with most bytes first; None where there are more
-        than can be counted. Fetches between brokers are left out."""
+        than can be counted. Fetches between brokers are left out. Topics of one name are several if several clusters
+        are known."""
         if self._full:
             return None
-        of: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+        of: defaultdict[tuple[str, str | None], list[dict[str, Any]]] = defaultdict(list)
         if self._sums:
-            clients, topics = (*self._clients.texts, None), self._topics.texts
-            for row in _summed(np.concatenate(self._sums)).tolist():
+            clients, topics, clusters = (*self._clients.texts, None), self._topics.texts, (*self._clusters.texts, None)
+            sums = np.concatenate(self._sums)
+            if len(self._clusters.texts) < 2:
+                sums[:, CLUSTER] = -1
+            for row in _summed(sums).tolist():
                 client = clients[row[CLIENT]]
                 if row[TOPIC] >= 0 and not broker_itself(client):
                     written, read, lag = (None if row[at] < 0 else row[at] for at in (WRITTEN, READ, LAG))
-                    of[topics[row[TOPIC]]].append(
+                    of[topics[row[TOPIC]], clusters[row[CLUSTER]]].append(
                         {"client_id": client, "partition": row[PARTITION], "written": written, "read": read, "lag": lag}
                     )
-        lines = [_line(topic, rows) for topic, rows in of.items()]
-        return sorted(lines, key=lambda line: (-(line.written_bytes or 0) - (line.read_bytes or 0), line.topic))
+        lines = [_line(topic, cluster, rows) for (topic, cluster), rows in of.items()]
+        return sorted(lines, key=lambda line: (
+            -(line.written_bytes or 0) - (line.read_bytes or 0), line.topic, line.cluster or "",
+        ))  # fmt: skip
 
 
 def _summed(rows: Int64s) -> Int64s:
-    """A row for each client, topic and partition: sums, and the last lag."""
-    codes, firsts = joint([rows[:, at] for at in (CLIENT, TOPIC, PARTITION)])
+    """A row for each client, topic of a cluster, and partition: sums, and the last lag."""
+    codes, firsts = joint([rows[:, at] for at in (CLIENT, CLUSTER, TOPIC, PARTITION)])
     made = rows[firsts]
     for at in (WRITTEN, READ):
         known = rows[:, at] >= 0
@@ -144,11 +153,12 @@ def _summed(rows: Int64s) -> Int64s:
         told = told[np.argsort(rows[told, AT], kind="stable")]
     last = np.full(len(made), -1, np.int64)
     np.maximum.at(last, codes[told], np.arange(len(told)))  # the last of each
-    made[:, LAG:] = np.where(last[:, None] >= 0, rows[told[last]][:, LAG:], -1) if len(told) else -1
+    which = slice(LAG, AT + 1)
+    made[:, which] = np.where(last[:, None] >= 0, rows[told[last], which], -1) if len(told) else -1
     return made
 
 
-def _line(topic: str, rows: list[dict[str, Any]]) -> TopicLine:
+def _line(topic: str, cluster: str | None, rows: list[dict[str, Any]]) -> TopicLine:
     wrote, read = _by_client(rows, "written"), _by_client(rows, "read")
     behind = {
         client: sum(row["lag"] for row in rows if row["client_id"] == client and row["lag"] is not None)
@@ -163,6 +173,7 @@ def _line(topic: str, rows: list[dict[str, Any]]) -> TopicLine:
         read_bytes=sum(read.values()) if read else None,
         readers=sorted(read, key=lambda client: (-behind.get(client, -1), -read[client], client or "")),
         behind=max(behind.values(), default=None),
+        cluster=cluster,
     )
 
 

@@ -19,15 +19,14 @@ from kdissect.kernels.kernel import kernel, part
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables import fetch_kernels as fk
 from kdissect.tables.coded_rows import SEED, Topics, fields
-from kdissect.tables.fetch_rows import GIVEN, NamedFetches, fetch_at, partition_at, plain
+from kdissect.tables.fetch_rows import GIVEN, NamedFetches, fetch_at, partition_at
 from kdissect.tables.table_block import Block
 
 Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
-CLIENT, TOPIC, PARTITION, WRITTEN, READ, LAG, AT, HIGH, N = range(9)
-"""Columns of sums, -1 where unknown: codes of the client and of the topic, bytes, the lag that was told last, and when
-(microseconds, LAST for an unknown time), by the exchange with these keys."""
+ASKER, TOPIC, PARTITION, WRITTEN, READ, LAG, AT, HIGH, N = range(9)
+"""Columns of sums, -1 where unknown: codes of who asked whom and of the topic, bytes, the lag that was told last, and
+when (microseconds, LAST for an unknown time), by the exchange with these keys."""
 WIDTH = 9
 LAST = 2**63 - 1
 """When a lag of unknown time was told."""
@@ -37,17 +36,20 @@ COUNT, LATEST = range(2)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """Sums of a block. Clients are codes of texts, topics of (name, id), either of which may be None."""
+    """Sums of a block, by who asked whom and topic: codes of (client id, cluster) and (name, id), each of which may be
+    None."""
 
     rows: Int64s
     """[n, WIDTH]"""
-    clients: Sequence[str]
+    askers: Sequence[tuple[str | None, str | None]]
+    """The cluster is its broker, `capture<TAB>ip:port`, until names are known."""
     topics: Sequence[tuple[str | None, str | None]]
 
-    def with_topic_names(self, names: Mapping[str, str]) -> Sums:
-        """The same with names of topics by their ids, as far as they are known."""
+    def with_names(self, names: Mapping[str, str], clusters: Mapping[str | None, str | None]) -> Sums:
+        """The same with names of topics by their ids, and clusters by their brokers, as far as they are known."""
+        askers = [(client, clusters.get(broker)) for client, broker in self.askers]
         topics = [(names.get(known or "") if name is None else name, known) for name, known in self.topics]
-        return Sums(self.rows, self.clients, topics)
+        return Sums(self.rows, askers, topics)
 
     @property
     def num_rows(self) -> int:
@@ -57,23 +59,23 @@ class Sums:
 
 @part
 def _place(
-    client: Scalar, topic: Scalar, partition: Scalar, sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar
+    asker: Scalar, topic: Scalar, partition: Scalar, sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar
 ) -> Scalar:
     """The sum for these, a new one where there is none."""
     at = lookup[LATEST]
     if (
         at < lookup[COUNT] and sums[at, PARTITION] == partition and sums[at, TOPIC] == topic
-        and sums[at, CLIENT] == client
+        and sums[at, ASKER] == asker
     ):  # fmt: skip
         return at
-    mixed: Scalar = (seed ^ client) * np.int64(1099511628211)
+    mixed: Scalar = (seed ^ asker) * np.int64(1099511628211)
     mixed = (mixed ^ (mixed >> 31) ^ topic) * np.int64(1099511628211)
     mixed = (mixed ^ (mixed >> 29) ^ partition) * np.int64(1099511628211)
     mask = table.size - 1
     place = (mixed ^ (mixed >> 32)) & mask
     while table[place] >= 0:
         at = table[place]
-        if sums[at, PARTITION] == partition and sums[at, TOPIC] == topic and sums[at, CLIENT] == client:
+        if sums[at, PARTITION] == partition and sums[at, TOPIC] == topic and sums[at, ASKER] == asker:
             lookup[LATEST] = at
             return at
         place = (place + 1) & mask
@@ -81,7 +83,7 @@ def _place(
     lookup[COUNT] = at + 1
     lookup[LATEST] = at
     table[place] = at
-    sums[at, CLIENT], sums[at, TOPIC], sums[at, PARTITION] = client, topic, partition
+    sums[at, ASKER], sums[at, TOPIC], sums[at, PARTITION] = asker, topic, partition
     for column in range(WRITTEN, AT + 1):
         sums[at, column] = -1
     sums[at, HIGH], sums[at, N] = 0, 0
@@ -134,9 +136,9 @@ def _read(records: Scalar, at: Scalar, sums: Int64s) -> None:
     sums[at, READ] = records if sums[at, READ] < 0 else sums[at, READ] + records
 
 
-@kernel("const i8[:,:] const i8[:,:] const i4[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
+@kernel("const i8[:,:] const i8[:,:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
 def add_read(
-    fetches: Int64s, partitions: Int64s, clients: Int32s, codes: Int64s, sums: Int64s, table: Int64s, lookup: Int64s,
+    fetches: Int64s, partitions: Int64s, askers: Int64s, codes: Int64s, sums: Int64s, table: Int64s, lookup: Int64s,
     seed: Scalar,
 ) -> None:  # fmt: skip
     """Partitions of fetches that were read aside (`fetch_rows.NamedFetches`). `codes`: of topics, by those of the
@@ -144,10 +146,10 @@ def add_read(
     q = np.int64(0)
     for i in range(len(fetches)):
         row = fetch_at(fetches, i)
-        client = np.int64(clients[row.exchange])
+        asker = askers[row.exchange]
         for _ in range(row.partitions):
             named = partition_at(partitions, q)
-            at = _place(client, codes[named.topic], named.partition, sums, table, lookup, seed)
+            at = _place(asker, codes[named.topic], named.partition, sums, table, lookup, seed)
             if named.flags & GIVEN:
                 _read(named.records, at, sums)
             if named.high >= 0 and named.offset >= 0:
@@ -155,14 +157,14 @@ def add_read(
             q += 1
 
 
-@kernel("const i8[:] const i4[:] const i8[:,:] i8[:,:] i8[:] i8[:] i8")
+@kernel("const i8[:] const i8[:] const i8[:,:] i8[:,:] i8[:] i8[:] i8")
 def add_fetched(
-    row: Int64s, clients: Int32s, partitions: Int64s, sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar
+    row: Int64s, askers: Int64s, partitions: Int64s, sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar
 ) -> None:
     """Partitions of fetches as `fetch_kernels.fill_partitions` has made them; `row`: of each its exchange."""
     for q in range(row.size):
         topic, partition = partitions[fk.P_TOPIC, q], partitions[fk.P_PARTITION, q]
-        at = _place(np.int64(clients[row[q]]), topic, partition, sums, table, lookup, seed)
+        at = _place(askers[row[q]], topic, partition, sums, table, lookup, seed)
         if partitions[fk.P_GIVEN, q] == 1:
             _read(partitions[fk.P_RECORDS, q], at, sums)
         high, offset = partitions[fk.P_HIGHEST, q], partitions[fk.P_OFFSET, q]
@@ -171,18 +173,18 @@ def add_fetched(
             _note_lag(lag, partitions[fk.P_TIME, q], partitions[fk.P_HIGH, q], partitions[fk.P_N, q], at, sums)
 
 
-@kernel("const i8[:] const i4[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
+@kernel("const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
 def add_produced(
-    rows: Int64s, clients: Int32s, topic_begin: Int64s, begin: Int64s, topics: Int64s, numbers: Int64s, sizes: Int64s,
+    rows: Int64s, askers: Int64s, topic_begin: Int64s, begin: Int64s, topics: Int64s, numbers: Int64s, sizes: Int64s,
     sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar,
 ) -> None:  # fmt: skip
     """Partitions that messages about producing name, whose exchanges are `rows`; `sizes`: of their records, of requests
     (none: what answers name)."""
     for body in range(rows.size):
-        client = np.int64(clients[rows[body]])
+        asker = askers[rows[body]]
         for t in range(topic_begin[body], topic_begin[body + 1]):
             for a in range(begin[t], begin[t + 1]):
-                at = _place(client, topics[t], numbers[a], sums, table, lookup, seed)
+                at = _place(asker, topics[t], numbers[a], sums, table, lookup, seed)
                 if sizes.size:
                     size = max(sizes[a], np.int64(0))
                     sums[at, WRITTEN] = size if sums[at, WRITTEN] < 0 else sums[at, WRITTEN] + size
@@ -199,17 +201,28 @@ def traffic(
     most += 0 if direct_fetches is None else len(direct_fetches.rows.partitions)
     sums, table = memory.arrays([((most, WIDTH), np.int64), ((2 << most.bit_length(),), np.int64)])
     table[:] = -1
-    known, clients = np.zeros(2, np.int64), plain(done.client, np.int32)
+    known, asked_by = np.zeros(2, np.int64), _askers(block)
     for named, side in ((asked, 0), (given, 1)):
         number, *size = fields(named.partitions, ("index",) if side else ("index", "records_bytes"))
         sizes = size[0] if size else np.zeros(0, np.int64)
         add_produced(
-            block.bodies(ApiKey.PRODUCE, side), clients, named.topic_begin, named.begin, named.code, number, sizes,
+            block.bodies(ApiKey.PRODUCE, side), asked_by, named.topic_begin, named.begin, named.code, number, sizes,
             sums, table, known, SEED,
         )  # fmt: skip
     if partitions.num_rows:
-        add_fetched(said.row, clients, partitions.matrix, sums, table, known, SEED)
+        add_fetched(said.row, asked_by, partitions.matrix, sums, table, known, SEED)
     if direct_fetches is not None:
         codes = topics.lookup_codes(direct_fetches.topics)
-        add_read(direct_fetches.rows.fetches, direct_fetches.rows.partitions, clients, codes, sums, table, known, SEED)
-    return Sums(sums[: known[COUNT]].copy(), done.client_ids, list(topics.codes))
+        add_read(direct_fetches.rows.fetches, direct_fetches.rows.partitions, asked_by, codes, sums, table, known, SEED)
+    rows = sums[: known[COUNT]].copy()
+    found, rows[:, ASKER] = np.unique(rows[:, ASKER], return_inverse=True)
+    brokers = (None, *block.directory.brokers.texts)
+    clients = (None, *done.client_ids)
+    pairs = [divmod(code, len(brokers)) for code in found.tolist()]
+    return Sums(rows, [(clients[client], brokers[broker]) for client, broker in pairs], list(topics.codes))
+
+
+def _askers(block: Block) -> Int64s:
+    """A code of who asked whom for each exchange: of its client and broker."""
+    brokers = block.directory.broker_codes(block.done.conn)
+    return (block.done.client.astype(np.int64) + 1) * (len(block.directory.brokers.texts) + 1) + brokers + 1

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.engine.extracts import delivery_shares
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.engine import analysed_run
+from kdissect.engine.extracts import delivery_shares, overview
 from kdissect.kafka.exchanges.completion import Joining
+from kdissect.summary import topic_traffic_lines
 from kdissect.tables.builder import filtered
 from kdissect.tables.clusters import Clusters
 from kdissect.tables.declaration import SCHEMAS, TABLES
@@ -124,6 +130,44 @@ def test_the_first_screen_counts_clusters_apart(pair: tuple[Path, Path]) -> None
     assert sorted((line.broker, line.sessions, line.evicted, line.peak) for line in both.sessions) == sessions
     brokers = sorted((line.broker, line.exchanges) for one in alone for line in one.brokers)
     assert sorted((line.broker, line.exchanges) for line in both.brokers) == brokers
+
+
+ANSWERS: dict[str, Callable[[kdissect.Capture], pa.Table | list[Any]]] = {
+    "latency": lambda capture: capture.analysis.latency(["broker", "api"]),
+    "latency of topics": lambda capture: capture.analysis.latency(["topic"], where="api = 'Fetch'"),
+    "ways of records": lambda capture: capture.analysis.deliveries(),
+    "delivery latency": lambda capture: capture.analysis.delivery_latency(["group", "broker"]),
+    "brokers on the screen": lambda capture: capture.summary("broker").latencies,
+    "errors on the screen": lambda capture: capture.summary("broker").errors,
+    "topics on the screen": lambda capture: capture.summary().topics or [],
+}
+OF_THE_WHOLE = ("per_second", "cluster", "slowest")
+"""A rate is over the time of everything. A topic has its cluster on the screen where there are several."""
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("frugal", [False, True])
+def test_answers_by_broker_or_topic_tell_clusters_apart(
+    answer: str, frugal: bool, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if frugal:  # as of large captures: what is kept is soon enough
+        monkeypatch.setattr(kdissect.Capture, "frugal", True)
+        monkeypatch.setattr(overview, "HELD_BACK", 100)
+        monkeypatch.setattr(topic_traffic_lines, "COMPACT", 3)
+        monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 0)
+        monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
+
+    def rows(*paths: Path) -> list[dict[str, Any]]:
+        answered = ANSWERS[answer](kdissect.open([str(path) for path in paths]))
+        found = [one._asdict() for one in answered] if isinstance(answered, list) else answered.to_pylist()
+        return [
+            {name: round(value, 6) if isinstance(value, float) else value for name, value in row.items()}
+            for row in found
+        ]
+
+    first, second, both = rows(pair[0]), rows(pair[1]), rows(*pair)
+    assert counted(both, OF_THE_WHOLE) == counted(first, OF_THE_WHOLE) + counted(second, OF_THE_WHOLE)
+    assert len({row["cluster"] for row in both}) == (2 if both else 0)
 
 
 def test_exchanges_alone_are_held_within_their_cluster(pair: tuple[Path, Path]) -> None:

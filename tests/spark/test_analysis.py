@@ -84,4 +84,4 @@ def table(**columns: list[Any]) -> pa.Table:
 
 
 def key(row: dict[str, Any], by: list[str]) -> tuple[Any, ...]:
-    return tuple(row.get(name) for name in ("api", "client_id", "broker", "topic", "status", "at"))
+    return tuple(row.get(name) for name in ("api", "client_id", "broker", "topic", "status", "cluster", "at"))

@@ -41,7 +41,7 @@ def test_what_is_counted_by_numbers_is_what_names_say(by: str, parts: int, excha
         part = exchanges.take(pa.array(rows)).combine_chunks()
         named.feed("exchanges", part.select(WANTED["exchanges"]).to_batches()[0])
         coded = part.select(FIRST_SCREEN_COUNTS.tables["exchanges"])
-        for name in ("client_id", "broker", "status", "hold"):
+        for name in ("client_id", "broker", "status", "hold", "cluster"):
             coded = coded.set_column(coded.column_names.index(name), name, part[name].dictionary_encode())
         for name, column in zip(EXCHANGE_KEYS, exchange_keys(part["exchange_id"]), strict=True):
             coded = coded.append_column(name, pa.array(column))

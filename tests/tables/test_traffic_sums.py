@@ -1,4 +1,4 @@
-"""Sums by client, topic and partition, against Python's own dictionaries."""
+"""Sums by who asked whom, topic and partition, against Python's own dictionaries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Adding:
         return self.sums, self.table, self.known, self.seed
 
     def rows(self) -> dict[tuple[int, ...], tuple[int, ...]]:
-        """(client, topic, partition) -> bytes written and read, lag."""
+        """(asker, topic, partition) -> bytes written and read, lag."""
         found = self.sums[: self.known[ts.COUNT], : ts.AT].tolist()
         made = {tuple(row[:3]): tuple(row[3:]) for row in found}
         assert len(made) == len(found)
@@ -50,8 +50,8 @@ def _id(high: int, n: int) -> str:
 def test_partitions_of_fetches(size: int) -> None:
     """Given or only asked for, failed or not; the lag of the last request, of one instant that of the last id."""
     chance = np.random.default_rng(size)
-    clients = chance.integers(-1, 3, 12).astype(np.int32)
-    row = np.sort(chance.integers(0, len(clients), size)).astype(np.int64)
+    askers = chance.integers(0, 4, 12)
+    row = np.sort(chance.integers(0, len(askers), size)).astype(np.int64)
     high, n = chance.choice([3, -7, 2**40], 12), chance.choice([0, 9, 10, 100, 99], 12)
     time = chance.choice([NULL, 5, 6], 12)
     out = np.full((fk.PARTITION_WIDTH, size), NULL, np.int64)
@@ -62,11 +62,11 @@ def test_partitions_of_fetches(size: int) -> None:
     out[fk.P_ERROR] = chance.choice([0, 0, 3, NULL], size)
     out[fk.P_HIGHEST], out[fk.P_OFFSET] = (chance.choice([NULL, -1, 20, 50, 90], size) for _ in range(2))
     found = _Adding(size)
-    ts.add_fetched(row, clients, out, *found.memory)
+    ts.add_fetched(row, askers, out, *found.memory)
     expected: dict[tuple[int, ...], list[int]] = {}
     told: dict[tuple[int, ...], tuple[int, str]] = {}
     for q, at in enumerate(row.tolist()):
-        key = int(clients[at]), int(out[fk.P_TOPIC, q]), int(out[fk.P_PARTITION, q])
+        key = int(askers[at]), int(out[fk.P_TOPIC, q]), int(out[fk.P_PARTITION, q])
         sums = expected.setdefault(key, [-1, -1, -1])
         if out[fk.P_GIVEN, q]:
             sums[1] = max(sums[1], 0) + int(out[fk.P_RECORDS, q])
@@ -87,7 +87,7 @@ def test_fetches_that_were_read_aside() -> None:
     part["flags"] = [ASKED | GIVEN, ASKED, ASKED | GIVEN, GIVEN, FORGOTTEN]
     part["offset"], part["high"], part["records"] = [5, 5, 1, -1, -1], [9, -1, 9, 1, -1], [100, 0, 11, 5, 0]
     found = _Adding(8)
-    ts.add_read(fetches, parts, np.array([0, 4, 0, 4], np.int32), np.array([6, 5, -1]), *found.memory)
+    ts.add_read(fetches, parts, np.array([0, 4, 0, 4]), np.array([6, 5, -1]), *found.memory)
     assert found.rows() == {
         (4, 5, 7): (-1, 111, 4), (4, 5, 9): (-1, -1, -1), (4, 6, 2): (-1, 5, -1), (4, 6, 8): (-1, -1, -1),
     }  # fmt: skip
@@ -96,7 +96,7 @@ def test_fetches_that_were_read_aside() -> None:
 def test_partitions_of_produces() -> None:
     """Sizes are those of requests; a size that was not read is none."""
     begins = np.array([0, 2, 3]), np.array([0, 1, 2, 4])
-    given = np.array([0, 1]), np.array([6, 6], np.int32), *begins, np.array([0, 1, 1]), np.array([0, 0, 0, 5])
+    given = np.array([0, 1]), np.array([6, 6]), *begins, np.array([0, 1, 1]), np.array([0, 0, 0, 5])
     found = _Adding(8)
     ts.add_produced(*given, np.array([10, 20, NULL, 3]), *found.memory)
     ts.add_produced(*given, np.zeros(0, np.int64), *found.memory)

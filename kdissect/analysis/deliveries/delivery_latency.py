@@ -22,6 +22,7 @@ DIMENSIONS = {
     "broker": "broker",
     "follower": "is_follower",
     "waited_for": "waited_for",
+    "cluster": "cluster",
 }
 """What deliveries can be grouped by, and the column that it stands for."""
 USUAL = ("topic", "reader")
@@ -43,9 +44,10 @@ def checked(by: Sequence[str], every: float | None = None) -> list[str]:
 def delivery_latency(deliveries: pa.Table, by: Sequence[str] = USUAL, every: float | None = None) -> pa.Table:
     """Counts and quantiles of deliveries, one row per group (and bucket of time).
 
-    `deliveries`: `columns_read` of it. `by`: any of DIMENSIONS; without "follower" deliveries to followers are left
-    out. `every`: length of time buckets in seconds, by when the record batch was sent (where that is unknown,
-    delivered). Column `at` is the bucket's begin; buckets without deliveries have no row.
+    `deliveries`: `columns_read` of it. `by`: any of DIMENSIONS; a topic, group or broker is one of its cluster. Without
+    "follower" deliveries to followers are left out. `every`: length of time buckets in seconds, by when the record
+    batch was sent (where that is unknown, delivered). Column `at` is the bucket's begin; buckets without deliveries
+    have no row.
 
     Columns: those grouped by, `at`, deliveries, timed, records, p50_ms, p90_ms, p99_ms, p999_ms, max_ms, mean_ms (of
     delivery_ms), buffered_p50_ms and `waited_for`. The column timed counts those whose duration is known, and the times

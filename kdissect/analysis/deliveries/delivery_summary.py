@@ -7,11 +7,12 @@ import pyarrow.compute as pc
 
 from kdissect.tables.declaration.model import COUNT, FLAG, MS, REAL, TEXT
 
-KEYS = ["topic", "reader", "is_follower"]
+KEYS = ["topic", "reader", "is_follower", "cluster"]
 SUMMARY = pa.schema(
     [
         ("topic", TEXT), ("reader", TEXT), ("is_follower", FLAG), ("deliveries", COUNT), ("records", COUNT),
         ("p50_ms", MS), ("p99_ms", MS), ("max_ms", MS), ("waited_for", TEXT), ("waited_share", REAL), ("again", COUNT),
+        ("cluster", TEXT),
     ]
 )  # fmt: skip
 """`reader`: the group, else the client id. `waited_for`: the part that took most of the time of all deliveries, and
@@ -19,7 +20,7 @@ SUMMARY = pa.schema(
 deliveries whose time is known, null where none is."""
 READ = (
     "topic", "topic_id", "group_id", "client_id", "is_follower", "records", "delivery_ms", "buffered_ms", "waited_for",
-    "times",
+    "times", "cluster",
 )  # fmt: skip
 """Columns of `deliveries` that are read."""
 MADE_OF = {"topic": ("topic", "topic_id"), "reader": ("group_id", "client_id")}
@@ -44,8 +45,9 @@ def summarise(deliveries: pa.Table) -> pa.Table:
     spent = pc.add(deliveries["delivery_ms"], pc.fill_null(deliveries["buffered_ms"], 0.0))
     table = pa.table({
         "topic": first_known(deliveries, "topic"), "reader": first_known(deliveries, "reader"),
-        "is_follower": deliveries["is_follower"], "records": deliveries["records"], "ms": deliveries["delivery_ms"],
-        "spent": spent, "waited_for": deliveries["waited_for"], "again": pc.greater(deliveries["times"], 1),
+        "is_follower": deliveries["is_follower"], "cluster": deliveries["cluster"],
+        "records": deliveries["records"], "ms": deliveries["delivery_ms"], "spent": spent,
+        "waited_for": deliveries["waited_for"], "again": pc.greater(deliveries["times"], 1),
     })  # fmt: skip
     quantiles = pc.TDigestOptions(q=[0.5, 0.99])
     made = table.group_by(KEYS, use_threads=False).aggregate(

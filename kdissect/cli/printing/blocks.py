@@ -8,7 +8,7 @@ from rich.text import Text
 
 from kdissect.cli.printing import words
 from kdissect.cli.printing.accounts import INDENT, chosen_lines
-from kdissect.cli.printing.grid import Header, fit, grid
+from kdissect.cli.printing.grid import Header, fit, grid, tell_clusters
 from kdissect.cli.printing.next_steps import PIPE
 from kdissect.cli.printing.sparkline import CELLS, sparkline
 from kdissect.escaping import visible
@@ -159,6 +159,8 @@ SPENT_SHARE = 0.01
 """Of the time, below which a part of it is not worth a word."""
 NAMED = 36
 """Cells of a client id in a sentence."""
+FIRST_OF_SESSIONS = 4
+"""The first column of brokers that fetch sessions fill."""
 
 
 def budget(summary: Summary, width: int) -> Block:
@@ -255,7 +257,8 @@ def latencies(summary: Summary, width: int, most: int, *, filtered: bool, said: 
         ]
         for line in summary.latencies[:most]
     ]
-    return _table(grid(headers, rows, width), len(summary.latencies), 6, "{} more: --top N", 3)
+    lines = tell_clusters(headers, rows, [line.cluster for line in summary.latencies], width)
+    return _table(lines, len(summary.latencies), 6, "{} more: --top N", 3)
 
 
 def pace(summary: Summary, width: int, *, local: bool, plain: bool) -> Block:
@@ -290,7 +293,8 @@ def errors(summary: Summary, width: int, most: int) -> Block:
     """Errors by name and API, the most frequent first, at most so many."""
     headers = [Header("Error", style="red"), Header("count", right=True), Header("from")]
     rows = [[line.error, words.count(line.count), line.name] for line in summary.errors[:most]]
-    return _table(grid(headers, rows, width), len(summary.errors), 2, "{} more: --table exchanges", 2, leaves=1)
+    lines = tell_clusters(headers, rows, [line.cluster for line in summary.errors], width)
+    return _table(lines, len(summary.errors), 2, "{} more: --table exchanges", 2, leaves=1)
 
 
 def clients(summary: Summary, width: int, most: int, *, local: bool) -> Block:
@@ -359,7 +363,8 @@ def topics(summary: Summary, width: int, most: int) -> Block:
         ]
         for line in found[:most]
     ]
-    block = _table(grid(headers, rows, width), len(found), 1, "{} more: kdissect traffic", 0)
+    lines = tell_clusters(headers, rows, [line.cluster for line in found], width)
+    block = _table(lines, len(found), 1, "{} more: kdissect traffic", 0)
     return block._replace(spare=True)
 
 
@@ -386,15 +391,14 @@ def deliveries(summary: Summary, width: int, most: int) -> Block:
         ]
         for line in summary.deliveries[:most]
     ]
-    block = _table(grid(headers, rows, width), len(summary.deliveries), 2, "{} more: kdissect hops", 1, leaves=3)
+    lines = tell_clusters(headers, rows, [line.cluster for line in summary.deliveries], width)
+    block = _table(lines, len(summary.deliveries), 2, "{} more: kdissect hops", 1, leaves=3)
     return block._replace(spare=all(line.p99_ms < LATE_MS for line in summary.deliveries))
 
 
 def brokers(summary: Summary, width: int, most: int) -> Block:
     """Brokers, at most so many, with what became of their fetch sessions; with their cluster, if there are several."""
-    several = len({broker.cluster for broker in summary.brokers}) > 1
     headers = [
-        *([Header("cluster", drop=8)] if several else []),
         Header("Broker", style="cyan"),
         Header("address", drop=2),
         Header("conns", right=True, drop=1),
@@ -411,14 +415,14 @@ def brokers(summary: Summary, width: int, most: int) -> Block:
         line = of.pop((broker.cluster, broker.broker), None)
         figures = (line.sessions, line.created, line.evicted, line.open, line.peak) if line else ()
         rows.append(
-            [*([broker.cluster or ""] if several else []), broker.broker, _some(broker.addresses),
+            [broker.broker, _some(broker.addresses),
              words.count(broker.connections), words.count(broker.exchanges),
              *([words.count(figure) if figure else "" for figure in figures] or [""] * 5)]
         )  # fmt: skip
-    first = 4 + several
-    if not any(row[first] for row in rows):
-        headers, rows = headers[:first], [row[:first] for row in rows]
-    return _table(grid(headers, rows, width), len(summary.brokers), 3, "{} more: --table connections", 3, leaves=2)
+    if not any(row[FIRST_OF_SESSIONS] for row in rows):
+        headers, rows = headers[:FIRST_OF_SESSIONS], [row[:FIRST_OF_SESSIONS] for row in rows]
+    lines = tell_clusters(headers, rows, [broker.cluster for broker in summary.brokers], width)
+    return _table(lines, len(summary.brokers), 3, "{} more: --table connections", 3, leaves=2)
 
 
 def quality(summary: Summary, width: int) -> Block:

@@ -16,6 +16,8 @@ GAP = 2
 """Blanks between columns."""
 LEAST = 4
 """Cells of a column that is cut as far as it goes: two characters and what says that it is cut."""
+CLUSTER_CELLS = 10
+"""Of a cluster's id, which has 22 characters: its beginning tells it from others."""
 
 
 class Header(NamedTuple):
@@ -45,6 +47,18 @@ def grid(headers: Sequence[Header], rows: Iterable[Sequence[str]], width: int, *
     characters of cells are shown.
     """
     return list(gridded(headers, rows, width, titles=titles))
+
+
+def tell_clusters(
+    headers: Sequence[Header], rows: Sequence[Sequence[str]], clusters: Sequence[str | None], width: int
+) -> list[Text]:
+    """`grid`, with the cluster of each row behind its name where there are several. `clusters`: of these rows, and of
+    those that are not shown."""
+    if len(set(clusters)) > 1:
+        told = [fit(text or "-", CLUSTER_CELLS) for text in clusters[: len(rows)]]
+        headers = [headers[0], Header("cluster"), *headers[1:]]
+        rows = [[row[0], text, *row[1:]] for row, text in zip(rows, told, strict=True)]
+    return grid(headers, rows, width)
 
 
 def gridded(

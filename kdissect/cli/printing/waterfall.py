@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from kdissect.cli.printing import words
-from kdissect.cli.printing.grid import Header, gridded
+from kdissect.cli.printing.grid import Header, gridded, tell_clusters
 from kdissect.escaping import visible
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _evidence(exchange_id: str | None, exchanges: Mapping[str, Mapping[str, Any]
     return f"frame {known[f'{side}_frame']}"
 
 
-def summary_lines(table: pa.Table, width: int) -> Iterator[Text]:
+def summary_lines(table: pa.Table, width: int) -> list[Text]:
     """Rows of `delivery_summary.SUMMARY` as aligned text."""
     headers = [
         Header("Topic", style="cyan"), Header("reader"), Header("batches", right=True, drop=3),
@@ -142,7 +142,7 @@ def summary_lines(table: pa.Table, width: int) -> Iterator[Text]:
         )
         for row in table.to_pylist()
     ]  # fmt: skip
-    yield from gridded(headers, rows, width)
+    return tell_clusters(headers, rows, table["cluster"].to_pylist(), width)
 
 
 def _summary_reader(row: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ def hops(
         chosen = any(settings[name] for name in CHOSEN)
         where = "what was asked for" if chosen else "this capture, as far as it can be read"
         empty = f"No record was given to a reader in {where}."
-        lines = [*waterfall.summary_lines(table, terminal.width())] if table.num_rows else [Text(empty)]
+        lines = waterfall.summary_lines(table, terminal.width()) if table.num_rows else [Text(empty)]
         if (settings["client"] or settings["broker"]) and table["p50_ms"].null_count:
             left_out = "  -: not known, for --client and --broker leave out what producers sent; try --topic"
             lines.append(Text(left_out, "dim"))

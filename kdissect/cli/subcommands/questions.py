@@ -131,8 +131,8 @@ def timeline(captures: tuple[str, ...], demo: bool, local: bool, **settings: Any
     "--by",
     metavar="A,B",
     callback=comma_list,
-    help="Group by any of api, version, client, broker, topic, status, hold, capture; api when not given. "
-    "Deliveries by any of topic, partition, reader, group, client, producer, broker, follower, waited_for; "
+    help="Group by any of api, version, client, broker, topic, status, hold, capture, cluster; api when not given. "
+    "Deliveries by any of topic, partition, reader, group, client, producer, broker, follower, waited_for, cluster; "
     "topic,reader when not given.",
 )
 @click.option(
