@@ -112,9 +112,9 @@ def running(folder: Path) -> Iterator[Live]:
         said = live.capture.with_suffix(".err")
         wires = f"tcp and (port {live.port} or port {live.controller_port})"
         own = ["-Z", "root"] if os.geteuid() == 0 else []
-        dump = _start(
-            ["tcpdump", "-i", "lo", "-s", "0", "-B", "65536", "-U", *own, "-w", str(live.capture), wires], said
-        )
+        # Without the immediate mode, what the kernel has gathered for up to a second is lost at the end.
+        recorder = ["tcpdump", "-i", "lo", "-s", "0", "-B", "65536", "-U", "--immediate-mode", *own]
+        dump = _start([*recorder, "-w", str(live.capture), wires], said)
         clean.callback(_stop, dump, signal.SIGINT)
         _wait(said, "listening on", dump)
         out = folder / "broker.out"
