@@ -387,7 +387,7 @@ def _rounded(value: float) -> float:
 
 
 def _names(figures: pa.Table, by: str) -> list[str]:
-    """What each row of `latency` by one dimension is about, with its cluster where there are several."""
+    """The names of the rows of `latency` by one dimension, with their clusters where there are several."""
     names = [_text(value) for value in figures[DIMENSIONS[by]].to_pylist()]
     if "cluster" not in figures.column_names or len(figures["cluster"].unique()) < 2:
         return names

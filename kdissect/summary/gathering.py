@@ -278,7 +278,7 @@ class Summarizer:
         return sorted(lines, key=lambda line: (-line.count, line.error, line.name, line.cluster or ""))
 
     def _name(self, key: tuple[Any, ...]) -> str:
-        """What a group of GROUPINGS is called: its API, say, with the version, without its cluster."""
+        """The name of a group of GROUPINGS: an API and its version, say, or a broker without its cluster."""
         parts = [part for name, part in zip(GROUPINGS[self.by], key, strict=True) if name != CLUSTER.name]
         return " v".join("(unknown)" if part is None else str(part) for part in parts)
 
