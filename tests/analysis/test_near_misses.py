@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
@@ -13,6 +14,7 @@ from kdissect.analysis.findings import findings
 from kdissect.summary.account import account
 from kdissect.tables.builder import filtered
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.where import parse
 from tests.analysis.wire import made
 from tests.conftest import ROOT
@@ -1325,6 +1327,25 @@ def test_what_a_client_fetched_of_another_topic_without_a_name_is_not_what_it_co
     mixed = known_by_id(commits_until(), "A")
     mixed["fetch_partitions"] = [row | {"topic_id": "B"} for row in mixed["fetch_partitions"]]
     assert told(mixed, "commits_stopped") == []
+
+
+@pytest.mark.parametrize(
+    ("story", "kind", "topic"),
+    [("tiny", "recompressed", "s16"), ("fsync", "slow_topic", "s19"), ("slow_broker", "batches_written_twice", "s1x")],
+)
+def test_a_topic_without_a_name_is_called_by_its_id(story: str, kind: str, topic: str) -> None:
+    tables = dict(kdissect.open(ROOT / "captures" / "stories" / f"{story}.pcap.zst").tables(FINDINGS.tables))
+    by_name = [row for row in findings(tables).findings.to_pylist() if row["id"] == kind and row["topic"] == topic]
+    assert by_name
+    for name, table in tables.items():
+        if {"topic", "topic_id"} <= set(table.column_names):
+            ids = pa.array([None if one is None else f"id of {one}" for one in table["topic"].to_pylist()], pa.string())
+            nameless = table.set_column(table.column_names.index("topic_id"), "topic_id", ids)
+            nulls = pa.nulls(table.num_rows, pa.string())
+            tables[name] = nameless.set_column(table.column_names.index("topic"), "topic", nulls)
+    by_id = [row for row in findings(tables).findings.to_pylist() if row["id"] == kind and "id of" in row["text"]]
+    told = [(row["text"].replace(topic, f"id of {topic}"), row["count"], None) for row in by_name]
+    assert [(row["text"], row["count"], row["topic"]) for row in by_id] == told
 
 
 def test_a_reader_of_old_versions_and_one_that_knows_ids_read_the_same_topic() -> None:

@@ -243,11 +243,12 @@ def slow_topics(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     pairs = _topics_of(produces, [ev.get(tables, name) for name in ("record_batches", "producers")])
     row = ints(pairs, "row")
     alone = (np.bincount(row, minlength=produces.num_rows)[row] == 1) & ~np.isnan(own[row])
-    row, groups = row[alone], group(pairs.filter(arrow_array(alone)), ["topic"])
-    by_topic = {topic: row[mine] for topic, mine in zip(groups.keys["topic"].to_pylist(), groups.rows(), strict=True)}
+    row, groups = row[alone], group(pairs.filter(arrow_array(alone)), ev.TOPIC)
+    named = zip(*(groups.keys[name].to_pylist() for name in ev.TOPIC), strict=True)
+    by_topic = {topic: row[mine] for topic, mine in zip(named, groups.rows(), strict=True)}
     figures = {topic: np.quantile(own[rows], (0.25, 0.5)) for topic, rows in by_topic.items() if len(rows) >= SAMPLES}
     found = []
-    for topic, (quartile, median) in sorted(figures.items(), key=lambda one: (-one[1][1], one[0])):
+    for topic, (quartile, median) in sorted(figures.items(), key=lambda one: (-one[1][1], str(one[0]))):
         others = [one for name, one in figures.items() if name != topic]
         least, usual = np.median(others, axis=0).tolist() if others else (np.nan, np.nan)
         if not (median >= max(SLOW_WRITE_MS, SLOWER * usual) and quartile >= SLOWER * least):
@@ -256,24 +257,27 @@ def slow_topics(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         brokers, clients = ev.names(rows["broker"]), ev.names(rows["client_id"])
         values = {
             "brokers": brokers, "clients": clients, "requests": rows.num_rows, "median": median, "usual": usual,
+            "topic": topic[0] or topic[1],
         }  # fmt: skip
         condition = _sampled_requests(rows)
         found += ev.finding(
-            tables, "slow_topic", ev.LOW, "produces", condition, values, topic=topic,
+            tables, "slow_topic", ev.LOW, "produces", condition, values, topic=topic[0],
             broker=brokers[0] if len(brokers) == 1 else None, client_id=clients[0] if len(clients) == 1 else None,
         )  # fmt: skip
     return found
 
 
 def _topics_of(produces: pa.Table, tables: Sequence[pa.Table]) -> pa.Table:
-    """Each `row` of `produces` with each `topic` that rows of these tables name for its request."""
+    """Each `row` of `produces` with each topic (`ev.TOPIC`) that rows of these tables name for its request."""
     ids = produces["exchange_id"].cast(pa.string()).combine_chunks()
     parts = []
     for table in tables:
         row = pc.index_in(table["exchange_id"].cast(pa.string()), value_set=ids)
-        named = pa.table({"row": row, "topic": table["topic"].cast(pa.string())})
-        parts.append(named.filter(pc.and_(row.is_valid(), named["topic"].is_valid())))
-    return group(pa.concat_tables(parts), ["row", "topic"]).keys
+        apart = ev.of_topics_apart(table)
+        topics = [apart[name].cast(pa.string()) for name in ev.TOPIC]
+        named = pa.table([row, *topics], ["row", *ev.TOPIC])
+        parts.append(named.filter(pc.and_(row.is_valid(), pc.or_(*(one.is_valid() for one in topics)))))
+    return group(pa.concat_tables(parts), ["row", *ev.TOPIC]).keys
 
 
 def _sampled_requests(rows: pa.Table) -> str:

@@ -56,7 +56,7 @@ SAME = ("topic", "topic_id", "partition", "producer_id", "producer_epoch", "base
 @finder(record_batches=_sampled, producers=EVERY_ROW, fetches=EVERY_ROW, exchanges=STARTED, producer_ids=EVERY_ROW)
 def recompressed(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Topics whose batches reach readers in another codec than that in which their producers sent them."""
-    batches = ev.get(tables, "record_batches")
+    batches = ev.of_topics_apart(ev.get(tables, "record_batches"))
     sequence = ints(batches, "base_sequence")
     rows = np.flatnonzero((ints(batches, "producer_id") >= 0) & (sequence >= 0) & (sequence % ONE_BATCH_IN == 0))
     if not len(rows):
@@ -68,19 +68,19 @@ def recompressed(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     known = np.flatnonzero((written >= 0) | (fetched >= 0))
     described = batches.select([*SAME, "codec"]).take(arrow_array(known)).to_pylist()
     for at, row in zip(fetched[known].tolist(), described, strict=True):
-        key = (row["topic"] or row["topic_id"], *(row[name] for name in SAME[2:]))
+        key = tuple(row[name] for name in SAME)
         if row["codec"] is not None:
             (sent if at < 0 else got)[key] = (row["codec"], at)
     found = []
     asked = times(ev.get(tables, "fetches"), "requested_at")
     clients = {one.producer: one.client for one in started(tables)}
-    topics: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    topics: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for key in sorted(sent.keys() & got.keys(), key=str):
-        topics.setdefault((str(key[0]), sent[key][0]), []).append(key)
-    for (topic, codec), keys in topics.items():
-        producers = sorted({key[2] for key in keys})[:MOST_NAMED]
-        numbers = sorted({key[4] for key in keys})[:MOST_NAMED]
-        keys = [key for key in keys if key[2] in producers and key[4] in numbers]
+        topics.setdefault((*key[:2], sent[key][0]), []).append(key)
+    for (topic, topic_id, codec), keys in topics.items():
+        producers = sorted({key[3] for key in keys})[:MOST_NAMED]
+        numbers = sorted({key[5] for key in keys})[:MOST_NAMED]
+        keys = [key for key in keys if key[3] in producers and key[5] in numbers]
         other = [key for key in keys if got[key][0] != codec]
         codecs = sorted({got[key][0] for key in other})
         if len(other) < COMPARED or len(codecs) > 1:
@@ -91,7 +91,7 @@ def recompressed(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             "sent": None if codec == UNCOMPRESSED else codec, "read": None if codecs[0] == UNCOMPRESSED else codecs[0],
         }  # fmt: skip
         condition = ev.both(
-            ev.equals("topic", topic), ev.among("producer_id", producers), ev.among("base_sequence", numbers),
+            ev.of_topic(topic, topic_id), ev.among("producer_id", producers), ev.among("base_sequence", numbers),
             ev.among("codec", sorted({codec, *codecs})),
         )  # fmt: skip
         when = asked[[got[key][1] for key in other]]

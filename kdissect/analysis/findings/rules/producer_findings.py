@@ -106,6 +106,7 @@ def written_twice(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         rows = ones.take(arrow_array(mine[:MOST_AGAIN]))
         count, twice = rows.num_rows, int(pc.sum(rows["twice"]).as_py())
         records, topics = rows["records"], sorted(set(rows["topic"].to_pylist()))
+        one = topics[0] if len(topics) == 1 and pc.all(rows["is_named"]).as_py() else None
         values = {
             "more": len(mine) > MOST_AGAIN, "batches": count, "topics": topics, "twice": twice or None,
             "records": pc.sum(records).as_py() if pc.min(records).as_py() >= 0 else None,
@@ -115,7 +116,7 @@ def written_twice(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
                          ev.among("crc", sorted(set(rows["crc"].to_pylist()))))  # fmt: skip
         found += ev.finding(
             tables, "batches_written_twice", ev.MEDIUM if twice else ev.LOW, "record_batches", condition, values,
-            client_id=client, broker=broker, topic=topics[0] if len(topics) == 1 else None,
+            client_id=client, broker=broker, topic=one,
             first_at=pc.min(rows["first_sent"]).as_py(), last_at=pc.max(rows["end"]).as_py(),
         )  # fmt: skip
     return found
@@ -151,6 +152,7 @@ def _sent(exchanges: pa.Table, some: Flags, batches: pa.Table) -> pa.Table:
 
     return pa.table({
         "client": text(of["client_id"]), "topic": text(batches["topic"], batches["topic_id"]),
+        "is_named": pc.is_valid(batches["topic"]),
         "partition": batches["partition"], "crc": batches["crc"], "bytes": batches["compressed_bytes"],
         "records": pc.fill_null(batches["records"], -1), "first": batches["first_timestamp"].cast(pa.int64()),
         "last": batches["max_timestamp"].cast(pa.int64()), "row": arrow_array(mine),
