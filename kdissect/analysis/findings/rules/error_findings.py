@@ -151,7 +151,7 @@ def _of_clients(rows: pa.Table) -> pa.Table:
 
 
 def _fetched_in_vain(tables: ev.Tables, exchanges: pa.Table, code: int) -> list[str]:
-    """Topics, or ids of topics, that Fetch answers of these exchanges say this error of."""
+    """Topics that Fetch answers of these exchanges say this error of, as far as their names are known."""
     partitions = ev.get(tables, "fetch_partitions")
     some = partitions.filter(arrow_array(ints(partitions, "error_code", 0) == code))
     return ev.names(some["topic"].filter(arrow_array(_rows_of(some, exchanges) >= 0)))
