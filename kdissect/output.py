@@ -25,7 +25,17 @@ class OutputError(KdissectError):
     """An output that cannot be written; the message is one line."""
 
     def __init__(self, path: str | os.PathLike[str], error: OSError) -> None:
-        super().__init__(f"cannot write {os.fspath(path)}: {error.strerror or error}")
+        why = os.strerror(error.errno) if error.errno else error  # what libraries say with it differs
+        super().__init__(f"cannot write {os.fspath(path)}: {why}")
+
+
+@contextlib.contextmanager
+def naming_output(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raises OutputError, which names the path, for an OSError of what writes below it."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(path, error) from None
 
 
 class ScratchFull(KdissectError):

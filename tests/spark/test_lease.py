@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -71,6 +72,20 @@ def test_a_lease_that_is_just_being_written(tmp_path: Path) -> None:
     (tmp_path / "new.json").touch()
     with pytest.raises(UsageError, match="another run writes to out, last heard"):
         Lease(LocalFolder(tmp_path), "out")
+
+
+def test_a_full_disk_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file without its bytes would be the lease of a run that is just beginning."""
+
+    def fill(path: Path, data: bytes) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", fill)
+        with pytest.raises(OutputError, match=r"^cannot write out: No space left on device$"):
+            Lease(LocalFolder(tmp_path / LEASES), "out")
+    Lease(LocalFolder(tmp_path / LEASES), "out").check()
 
 
 def test_a_run_that_was_taken_for_dead_commits_nothing(tmp_path: Path) -> None:

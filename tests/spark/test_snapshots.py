@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kdissect.output import OutputError
 from kdissect.spark.writing.snapshots import LinkedTables, MovedTables
 
 
@@ -56,6 +57,9 @@ def test_a_run_that_fails_changes_nothing(tmp_path: Path) -> None:
     broken = LinkedTables(tmp_path)
     Path(broken.place("exchanges")).mkdir(parents=True)
     assert texts(tmp_path, "exchanges") == {"good"}
+    LinkedTables(tmp_path)  # has its room
+    assert not Path(broken.place("exchanges")).exists()
+    assert texts(tmp_path, "exchanges") == {"good"}
     run(tmp_path, "exchanges", text="better")
     assert texts(tmp_path, "exchanges") == {"better"}
 
@@ -64,7 +68,7 @@ def test_a_commit_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest
     run(tmp_path, "exchanges", text="good")
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", _refused)
-        with pytest.raises(PermissionError):
+        with pytest.raises(OutputError, match=f"cannot write {tmp_path}.*: "):
             run(tmp_path, "exchanges", text="never seen")
     assert texts(tmp_path, "exchanges") == {"good"}
     run(tmp_path, "exchanges", text="better")

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from kdissect.analysis.grouping import group
 from kdissect.arrays.from_numpy import arrow_array
-from kdissect.output import OutputError
+from kdissect.output import naming_output
 from kdissect.tables.declaration.model import CLUSTER
 from kdissect.tables.formats import ParquetFile
 
@@ -118,10 +118,8 @@ def restore_columns(
             left = tuple((column, value) for column, value in values if column in one["columns"])
             schema = without_columns(schemas[one["table"]], one["columns"])
             path = place / f"{uuid4().hex}.parquet"
-            try:
+            with naming_output(place):
                 _copy_file(place / one["file"], path, schema, dict(values))
-            except OSError as error:
-                raise OutputError(place, error) from None
             told = WrittenFile(one["table"], path.name, one["rows"], folder_as_text(left))
             yield pa.RecordBatch.from_pylist([told._asdict()], schema=WRITTEN)
 

@@ -158,12 +158,12 @@ class Lease:
         self._data = json.dumps(asdict(Writer.this())).encode()
         try:
             folder.put(self._name, self._data)
-        except OSError as error:
-            raise OutputError(output, error) from None
-        try:
             self._refuse_second()
-        except BaseException:
-            folder.remove(self._name)
+        except BaseException as error:
+            with contextlib.suppress(OSError):  # as where there is no folder
+                folder.remove(self._name)
+            if isinstance(error, OSError):
+                raise OutputError(output, error) from None
             raise
 
     def _refuse_second(self) -> None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from kdissect.analysis.findings.phrases import many
 from kdissect.capture.condition import CaptureProblem
+from kdissect.output import naming_output
 from kdissect.spark.dataset import Dataset
 from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
@@ -136,7 +137,8 @@ class TasksFiles:
         self._made, self._placed, self._names, self._by = made, placed, names, by
         self._places = {name: Path(run.place(name)) for name in names}
         self._aside = self._places[names[0]].parent / ASIDE
-        self._aside.mkdir(parents=True, exist_ok=True)
+        with naming_output(self._aside):
+            self._aside.mkdir(parents=True, exist_ok=True)
         if isinstance(made, WholeDataset):
             straight = {name: placed.schemas[name] for name in straight_tables(names)}
             sources = [one.name for one in made.plan.sources]
@@ -161,13 +163,15 @@ class TasksFiles:
                     files.none(name)  # a file with its columns, for whoever opens the folder
         found += [WrittenFile(**row) for row in files.told().to_pylist()]
         rows = dict.fromkeys(self._names, 0)
-        for number, one in enumerate(self._in_common_folders(found)):
-            place = self._places[one.table] / folder_path(read_folder(one.folder))
-            place.mkdir(parents=True, exist_ok=True)
-            (self._aside / one.file).rename(place / f"part-{number:05}-{one.file}")
-            rows[one.table] += one.rows
-        for place in self._places.values():
-            (place / SUCCESS).touch()
+        whole = self._in_common_folders(found)
+        with naming_output(self._aside):
+            for number, one in enumerate(whole):
+                place = self._places[one.table] / folder_path(read_folder(one.folder))
+                place.mkdir(parents=True, exist_ok=True)
+                (self._aside / one.file).rename(place / f"part-{number:05}-{one.file}")
+                rows[one.table] += one.rows
+            for place in self._places.values():
+                (place / SUCCESS).touch()
         shutil.rmtree(self._aside, ignore_errors=True)
         return rows
 

@@ -6,8 +6,8 @@
 
 Rules.
 
-- A run writes all its tables into a snapshot of its own. Until `commit` nothing else is touched; what a run that failed
-  has left goes away with the next commit.
+- A run writes all its tables into a snapshot of its own. Until `commit` nothing that counts is touched. What a run that
+  failed has left goes away when the next one begins, which may need the room, or on other file systems with its commit.
 - On local disks `commit` is one rename of a link, for all tables together. Tables of earlier runs that this one did not
   make stay, as links to where they are. The snapshot before stays too, for those who read it (`os.path.realpath` of a
   table gives its folder), until the commit after the next.
@@ -25,6 +25,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from kdissect.output import naming_output
 from kdissect.spark.file_system import HadoopFiles, is_hidden
 
 SNAPSHOTS = "_snapshots"
@@ -53,13 +54,18 @@ def snapshots(files: HadoopFiles, output: str) -> Snapshots:
 
 
 class LinkedTables:
-    """On local disks."""
+    """On local disks. Raises OutputError where these cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self._below = self._folder / SNAPSHOTS
-        numbers = [int(name) for name in _numbered(os.listdir(self._below) if self._below.is_dir() else [])]
-        self._mine = f"{max(numbers, default=0) + 1:06}"
+        newest = self._below / NEWEST
+        number = int(newest.resolve().name) if newest.is_symlink() else 0
+        with naming_output(self._below):
+            for name in _numbered(os.listdir(self._below) if self._below.is_dir() else []):
+                if int(name) > number:
+                    shutil.rmtree(self._below / name)
+        self._mine = f"{number + 1:06}"
 
     def place(self, table: str) -> str:
         """See Snapshots."""
@@ -67,19 +73,20 @@ class LinkedTables:
 
     def commit(self, tables: Sequence[str]) -> None:
         """See Snapshots."""
-        mine, newest = self._below / self._mine, self._below / NEWEST
-        before = newest.resolve() if newest.is_symlink() else None
-        for table in () if before is None else sorted(path.name for path in before.iterdir()):
-            if table not in tables and not is_hidden(table):
-                target = (before / table).resolve() if before is not None else mine
-                (mine / table).symlink_to(os.path.relpath(target, mine))
-        aside = self._below / f"{NEWEST}-{self._mine}"
-        aside.unlink(missing_ok=True)
-        aside.symlink_to(self._mine)
-        aside.rename(newest)
-        for table in tables:
-            self._link(table)
-        self._clear({mine, before})
+        with naming_output(self._below):
+            mine, newest = self._below / self._mine, self._below / NEWEST
+            before = newest.resolve() if newest.is_symlink() else None
+            for table in () if before is None else sorted(path.name for path in before.iterdir()):
+                if table not in tables and not is_hidden(table):
+                    target = (before / table).resolve() if before is not None else mine
+                    (mine / table).symlink_to(os.path.relpath(target, mine))
+            aside = self._below / f"{NEWEST}-{self._mine}"
+            aside.unlink(missing_ok=True)
+            aside.symlink_to(self._mine)
+            aside.rename(newest)
+            for table in tables:
+                self._link(table)
+            self._clear({mine, before})
 
     def _link(self, table: str) -> None:
         """The table's name in the folder, where it is no link yet."""

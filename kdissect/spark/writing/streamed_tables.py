@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from kdissect.analysis.sights.correlation_ranges import RANGES
 from kdissect.engine.resumption import STREAMED, columns
+from kdissect.output import naming_output
 from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, read_cell
 from kdissect.spark.file_system import HadoopFiles
@@ -168,9 +169,10 @@ def _write_files(cells: DataFrame, batch: str, schemas: Mapping[str, pa.Schema],
     """Parquet below a folder that tasks and the driver share: each task writes the rows that it has. So one job makes
     all tables, and no row goes through the JVM."""
     aside = folder / ASIDE / batch
-    if aside.exists():
-        shutil.rmtree(aside)
-    aside.mkdir(parents=True)
+    with naming_output(folder):
+        if aside.exists():
+            shutil.rmtree(aside)
+        aside.mkdir(parents=True)
     write = partial(_write_cells, folder=str(aside), schemas=schemas)
     made = cells.select("capture", "table", "data").mapInArrow(write, spark_schema(MADE)).collect()
     told: dict[str, dict[str, int]] = {}
@@ -181,9 +183,10 @@ def _write_files(cells: DataFrame, batch: str, schemas: Mapping[str, pa.Schema],
         else:
             of_set = told.setdefault(row["capture"], {})
             of_set[row["table"]] = of_set.get(row["table"], 0) + row["rows"]
-    for name, names in files.items():
-        _put_in_place(folder / name / f"batch={batch}", aside, names, schemas[name])
-    shutil.rmtree(folder / ASIDE)
+    with naming_output(folder):
+        for name, names in files.items():
+            _put_in_place(folder / name / f"batch={batch}", aside, names, schemas[name])
+        shutil.rmtree(folder / ASIDE)
     return told
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from kdissect.arrays.dictionaries import join_tables
 from kdissect.engine.saving.writing import Writing
-from kdissect.output import OutputError
+from kdissect.output import naming_output
 from kdissect.spark.cells.table_cells import cells_of, join_cells
 from kdissect.spark.placing import Places
 from kdissect.spark.stages.found_holds import FOUND, Found
@@ -107,7 +107,7 @@ class TableFiles:
 
     def none(self, name: str) -> None:
         """A file without rows."""
-        with self._naming_folder():
+        with naming_output(self._folder):
             self._file((name, ()))
         self._close((name, ()))
 
@@ -128,7 +128,7 @@ class TableFiles:
             self._write_part((name, folder), part)
 
     def _write_part(self, place: tuple[str, Folder], part: pa.Table) -> None:
-        with self._naming_folder():
+        with naming_output(self._folder):
             file = self._file(place)
             for batch in part.combine_chunks().to_batches():
                 file.write(batch)
@@ -148,18 +148,10 @@ class TableFiles:
         return file
 
     def _close(self, place: tuple[str, Folder]) -> None:
-        with self._naming_folder():
+        with naming_output(self._folder):
             self._open[place].__exit__(None)
         file = self._open.pop(place)
         self._done.append((place[0], file.path, file.rows, place[1]))
-
-    @contextlib.contextmanager
-    def _naming_folder(self) -> Iterator[None]:
-        """Raises OutputError, which names the folder, where a file cannot be written."""
-        try:
-            yield
-        except OSError as error:
-            raise OutputError(self._folder, error) from None
 
 
 def write_staged(
