@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _RAISED = re.compile(r"^(?:[a-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)?): (.+)$")
 """The line that ends a traceback: the exception's type, its modules and what it says."""
+_THROWN = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+)$")
+"""A line of the JVM's stack trace that says what was thrown, or what that was caused by."""
 _TRACE = "Traceback (most recent call last)"
 _PLACE = "kdissect read "
 """The begin of a note behind that line."""
@@ -89,20 +91,29 @@ def note_place(error: Exception, name: str) -> None:
 
 def reason(error: Exception) -> str:
     """The reason why a job failed, in one line. For an exception in a Python worker it is its own last line behind the
-    name that `note_place` noted, else the first line of Spark's message and the first cause below it."""
+    name that `note_place` noted, else the first line of Spark's message and the first cause below it. Of an exception
+    of the JVM that Python code of the driver got, such as a batch of a stream, it is the latter, too."""
     thrown = getattr(error, "java_exception", None)
-    lines = [line.strip() for line in (str(error) if thrown is None else str(thrown)).splitlines()]
+    said = (str(error) if thrown is None else str(thrown)).splitlines()
+    lines = [line.strip() for line in said]
     traces = [i for i, line in enumerate(lines) if _TRACE in line]
     for begin in sorted(traces, key=lambda i: not lines[i].startswith(_TRACE)):  # behind words it is of Spark's code
         at, raised = next(
             ((i, found) for i, line in enumerate(lines) if i > begin and (found := _RAISED.match(line))), (0, None)
         )
         if raised is not None:
+            of_jvm = [found[1] for line in said[at + 1 :] if (found := _THROWN.match(line))]
+            if raised[1] == "Py4JJavaError" and of_jvm:
+                return _with_cause(of_jvm[0], of_jvm[-1])
             place = lines[at + 1].partition(_PLACE)[2] if at + 1 < len(lines) else ""
             return f"{place}: {raised[2]} ({raised[1]})".removeprefix(": ")
     first = next((line for line in lines if line), type(error).__name__)
     bottom = _find_first_cause(getattr(error, "_origin", None) if thrown is None else thrown)  # PySpark's own errors
-    return first if bottom is None or bottom in first else f"{first} {bottom}"
+    return _with_cause(first, bottom)
+
+
+def _with_cause(message: str, cause: str | None) -> str:
+    return message if cause is None or cause in message else f"{message} {cause}"
 
 
 def _find_first_cause(thrown: Any) -> str | None:

@@ -19,8 +19,10 @@ import pyarrow.dataset as ds
 import pytest
 
 import kdissect
-from kdissect.cli.subcommands.bulk import _light
+from kdissect.cli.subcommands import bulk
 from kdissect.installed_copy import install_command
+from kdissect.output import OutputError
+from kdissect.problems import JobFailed, UsageError
 from kdissect.spark.job import prepare
 from tests.conftest import CAPTURES, ROOT
 from tests.spark.conftest import moved
@@ -162,9 +164,58 @@ def test_a_second_run_other_folders_and_what_spark_cannot_do(program: Program, t
 def test_the_jvm_is_light_where_python_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     job = prepare(CAPTURE)
     cases = [("local[2]", True, True), ("local[2]", False, False), ("local[16]", True, False), ("yarn", True, False)]
-    assert all(_light(job, master, False) == master.startswith("local") for master, *_ in cases)  # it is small
+    assert all(bulk._light(job, master, False) == master.startswith("local") for master, *_ in cases)  # it is small
     monkeypatch.setattr("kdissect.spark.job.FEW_BYTES", 0)
-    assert [_light(job, master, plain) for master, plain, _ in cases] == [light for *_, light in cases]
+    assert [bulk._light(job, master, plain) for master, plain, _ in cases] == [light for *_, light in cases]
+
+
+class BrokenSession:
+    """A session whose JVM has ended; it is its own context, gateway and process."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.sparkContext = self._gateway = self._accumulatorServer = self.proc = self
+
+    def wait(self, timeout: float) -> int:
+        return -9
+
+    def getConf(self) -> dict[str, str]:
+        return {"spark.local.dir": "/spill"}
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+FULL = "No space left on device"
+ENDED = "Spark's JVM ended during the job. See what ended it, such as a lack of memory"
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "said"),
+    [
+        (
+            f"Traceback (most recent call last):\nkdissect.output.OutputError: cannot write out/1: {FULL}",
+            OutputError,
+            f"cannot write out: {FULL}",
+        ),
+        ("Traceback (most recent call last):\nkdissect.problems.UsageError: no", UsageError, "out: no"),
+        (f"Lost task: org.apache.hadoop.fs.FSError: java: {FULL}", OutputError, f"cannot write out: {FULL}"),
+        (f"java: {FULL}", JobFailed, f"Spark: java: {FULL} (spark.local.dir: /spill)"),
+        (ConnectionRefusedError(111, "Connection refused"), JobFailed, ENDED),
+        (EOFError(), JobFailed, ENDED),
+    ],
+)
+def test_why_a_job_failed(
+    monkeypatch: pytest.MonkeyPatch, raised: str | Exception, expected: type[Exception], said: str
+) -> None:
+    """One line; a session whose JVM has ended is not asked to stop."""
+    errors = pytest.importorskip("pyspark.errors")
+    session = BrokenSession()
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.setattr(bulk, "_session", lambda *_: session)
+    with pytest.raises(expected, match=f"^{re.escape(said)}$"), bulk._started("out", None, []):
+        raise errors.PySparkException(raised) if isinstance(raised, str) else raised
+    assert session.stopped == isinstance(raised, str)
 
 
 SHOWN = ["exchange_id", "status", "api_version", "hold"]

@@ -16,10 +16,28 @@ kdissect.problems.CaptureUnreadable: /data/a.pcap: Permission denied. Look at it
   at org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
 """
 
+BATCH = """
+[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):
+  File "/opt/python/writer.py", line 12, in write
+    self._jwrite.save(path)
+py4j.protocol.Py4JJavaError: An error occurred while calling o332.save.
+: org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to file:/out. SQLSTATE: 58030
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailedWhileWritingRowsError(QueryExecutionErrors.scala:784)
+\tSuppressed: java.io.IOException: closed
+\tCaused by: java.io.IOException: of what was suppressed
+Caused by: org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device
+Caused by: java.io.IOException: No space left on device
+\t... 16 more
+"""
+
 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
+        (
+            BATCH,
+            "[TASK_WRITE_FAILED] Task failed while writing rows to file:/out. SQLSTATE: 58030 No space left on device",
+        ),
         (WORKER, "/data/a.pcap: Permission denied. Look at its mode. (CaptureUnreadable)"),
         (
             "\n\nJob aborted due to stage failure: Task 0 lost\n\tat org.apache",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from types import TracebackType
@@ -39,8 +40,9 @@ class Stages:
             self._show("")
 
     def _watch(self) -> None:
-        while not self._done.wait(PATIENCE):
-            self._show(self.line())
+        with contextlib.suppress(Exception):  # the JVM has ended, which who waits for the job says
+            while not self._done.wait(PATIENCE):
+                self._show(self.line())
 
     def line(self) -> str:
         """The line that says what is going on."""

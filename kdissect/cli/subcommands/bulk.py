@@ -27,7 +27,7 @@ from kdissect.cli.printing.hushing import Hushed
 from kdissect.cli.printing.stage_progress import Stages
 from kdissect.installed_copy import install_command
 from kdissect.output import OutputError
-from kdissect.problems import JobFailed, UsageError
+from kdissect.problems import JobFailed, KdissectError, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,6 +52,11 @@ BESIDE_APPEND = frozenset(
     {"captures", "output", "master", "tables", "form", "append", "quiet", "forget", "logged", "conf"}
 )
 """Parameters of the command that go with --append."""
+ENDING = 5.0
+"""Seconds that a JVM which answers no more has to end."""
+HADOOPS_DISK = "org.apache.hadoop.fs.FSError"
+"""What Hadoop's file system throws where a local disk fails. Tables and checkpoints are written through it, rows that
+Spark keeps are not."""
 UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Environment variable that `spark-submit` sets for the programs that it starts."""
 
@@ -288,29 +293,62 @@ def _started(
     output: str, master: str | None, confs: list[tuple[str, str]], light: bool = False, silent: bool = False
 ) -> Iterator[SparkSession]:
     """Around what a session does (`_session`), which ends with it. `silent`: Spark's processes say nothing. Workers of
-    a streaming query would tell of each step, and end with tracebacks. Raises JobFailed where Spark fails, UsageError
-    where one of its tasks says that it was asked for something wrong."""
-    from kdissect.spark.workers import name_scratch_folders, reason
-
+    a streaming query would tell of each step, and end with tracebacks. Raises as `_explain_failure` says."""
     hushed = Hushed(NOISE)
     session = _session(master, confs, hushed, light)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    # PySpark's own server would print a traceback where the JVM ends.
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign,union-attr]
     if silent:
         hushed.over()
+    has_ended = False
     try:
         yield session
-    except (PySparkException, Py4JError) as error:
-        told = reason(error)
-        if told.endswith(os.strerror(errno.ENOSPC)) and output not in told:  # of rows that Spark keeps
-            told = f"{told} ({', '.join(name_scratch_folders(session))})"
-        if (wrong := told.removesuffix(f" ({UsageError.__name__})")) != told:
-            raise UsageError(f"{output}: {wrong}") from None
-        raise JobFailed(f"Spark: {told}") from None
+    except (PySparkException, Py4JError, ConnectionError, EOFError) as error:
+        has_ended = _has_ended(session, error)
+        if has_ended:
+            raise JobFailed("Spark's JVM ended during the job. See what ended it, such as a lack of memory") from None
+        raise _explain_failure(error, session, output) from None
     finally:
         hushed.over()  # Python's workers complain when Spark leaves them
-        session.stop()
+        if not has_ended:
+            session.stop()
+
+
+def _explain_failure(error: Exception, session: SparkSession, output: str) -> KdissectError:
+    """JobFailed where Spark fails, UsageError where one of its tasks says that it was asked for something wrong,
+    OutputError where the disk of the output is full."""
+    from kdissect.spark.workers import name_scratch_folders, reason
+
+    told = reason(error)
+    if (wrong := told.removesuffix(f" ({UsageError.__name__})")) != told:
+        return UsageError(f"{output}: {wrong}")
+    if (wrong := told.removesuffix(f" ({OutputError.__name__})")) != told:
+        return OutputError(output, OSError(wrong.rpartition(": ")[2]))
+    if not told.endswith(full := os.strerror(errno.ENOSPC)):
+        return JobFailed(f"Spark: {told}")
+    if output in told or HADOOPS_DISK in str(error):
+        return OutputError(output, OSError(full))
+    return JobFailed(f"Spark: {told} ({', '.join(name_scratch_folders(session))})")
+
+
+def _has_ended(session: SparkSession, error: Exception) -> bool:
+    """Whether the session's JVM is gone, as far as an exception of a call to it tells."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    if isinstance(error, (PySparkException, Py4JJavaError)):  # it has answered
+        return False
+    jvm: subprocess.Popen[Any] | None = session.sparkContext._gateway.proc  # type: ignore[union-attr]
+    if jvm is None:  # of spark-submit
+        return True
+    try:
+        jvm.wait(ENDING)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def _print_rows(rows: Mapping[str, int]) -> None:
