@@ -300,7 +300,7 @@ def _started(
     from pyspark.errors import PySparkException
 
     # PySpark's own server would print a traceback where the JVM ends.
-    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign,union-attr]
+    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     if silent:
         hushed.over()
     has_ended = False
