@@ -56,7 +56,9 @@ def test_a_process_of_this_machine_that_is_gone(tmp_path: Path) -> None:
         assert len(list((tmp_path / LEASES).iterdir())) == 1
 
 
-@pytest.mark.parametrize(("silent", "refused"), [(STALE - 30, True), (STALE + 30, False)])
+@pytest.mark.parametrize(
+    ("silent", "refused"), [(STALE - 30, True), (STALE + 30, False), (30 - STALE, True), (-STALE - 30, False)]
+)
 def test_a_process_of_another_machine(tmp_path: Path, silent: float, refused: bool) -> None:
     other = put(tmp_path, ELSEWHERE, silent)
     if refused:

@@ -8,7 +8,7 @@ Rules.
   at least one sees the other. It goes away again where another run is alive.
 - A run makes its file's time now every BEAT seconds. One that has not done so for STALE seconds counts as dead, and its
   file is removed. Times are those of the file system, which are compared with that of the run's own new file: clocks of
-  two hosts play no part.
+  two hosts play no part. One whose time is so far ahead has said nothing since that clock stepped back.
 - Of a process of this machine one knows without waiting that it is gone.
 - Before a run's tables become the ones that are read, it looks for its own file. A run that was suspended for so long
   that another one took it for dead ends with an error then, and changes nothing.
@@ -172,7 +172,7 @@ class Lease:
         for name, changed in times.items():
             writer = _writer(self._folder.read(name))
             silent = now - changed
-            if silent > STALE or (writer is not None and writer.has_ended):
+            if abs(silent) > STALE or (writer is not None and writer.has_ended):
                 self._folder.remove(name)
             elif name in self._folder.times():
                 who = "" if writer is None else f": process {writer.process} on {writer.host}"
