@@ -243,9 +243,11 @@ class Continued:
         self.notes.append((name, why))
 
     def _grown(self, member: Member, number: int) -> int:
-        """By how many bytes a file that was read is larger than it was then, as far as both can be compared."""
-        endings = (Path(name).suffix in COMPRESSED for name in (member.name, self._names[number]))
-        return 0 if any(endings) else _size(member) - self._sizes[number]
+        """By how many bytes a file that was read is larger than it was then; 0 where it was compressed since, or was
+        compressed then."""
+        endings = {Path(name).suffix for name in (member.name, self._names[number])}
+        is_comparable = len(endings) == 1 or endings.isdisjoint(COMPRESSED)
+        return _size(member) - self._sizes[number] if is_comparable else 0
 
     def apart(self) -> Continued:
         """The same work on files that lie before others whose rows are made: as a capture of their own, with the names

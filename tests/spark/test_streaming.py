@@ -96,8 +96,6 @@ def test_a_quiet_file_is_complete(pieces: list[Path], tmp_path: Path) -> None:
 
 
 def test_a_compressed_copy_is_the_same_file(pieces: list[Path], tmp_path: Path) -> None:
-    import gzip
-
     for piece in pieces[:2]:
         shutil.copy(piece, tmp_path)
     begun = offset_of(Watched(str(tmp_path)).complete(), {})
@@ -228,11 +226,14 @@ def test_another_process_looks_into_new_files_only(
     assert len(looked) == 6
 
 
-def test_a_file_that_grows_after_it_was_read_is_told(pieces: list[Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_a_file_that_grows_after_it_was_read_is_told(pieces: list[Path], tmp_path: Path, ending: str) -> None:
     """It was quiet for long enough to be taken as complete."""
-    path = tmp_path / "cut.pcap"
-    first, rest = pieces[0].read_bytes(), pieces[1].read_bytes()[24:]
-    path.write_bytes(first)
+    path = tmp_path / f"cut.pcap{ending}"
+    whole = pieces[0].read_bytes() + pieces[1].read_bytes()[24:]
+    written = gzip.compress(whole) if ending else whole
+    rest = written[len(written) // 2 :]
+    path.write_bytes(written[: len(written) // 2])
     os.utime(path, (1, 1))
     files = FileStream(str(tmp_path), 60.0)
     at, end = {}, files.latestOffset({})
@@ -249,7 +250,7 @@ def test_a_file_that_grows_after_it_was_read_is_told(pieces: list[Path], tmp_pat
         at, end = end, files.latestOffset(end)
     grown = "grew by {:,} bytes after it had been read, so these were not"
     assert said == [[], [], [grown.format(1000)], []]
-    assert names(files.partitions(at, end)[0].rows) == ["cut.pcap"]
+    assert names(files.partitions(at, end)[0].rows) == [path.name]
 
 
 def test_a_file_that_comes_after_later_ones_is_read_apart(pieces: list[Path], tmp_path: Path) -> None:
