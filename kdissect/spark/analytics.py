@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from kdissect.analysis.latency import SHARES, checked
 from kdissect.analysis.sessions.session_rules import LAST_EPOCH
 from kdissect.problems import UsageError
+from kdissect.tables.projection import list_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -46,6 +47,7 @@ def latency(
     """
     from pyspark.sql import functions as f
 
+    by = list_names(by)
     columns = checked(by, every)
     for name in TOPIC_TABLES if "topic" in columns else TOPIC_TABLES[:1]:
         if name not in tables:

@@ -22,6 +22,8 @@ RECORDINGS = ("base", "k4_fetch_sessions_raw", "k4_session_eviction")
 def test_what_is_missing_is_said() -> None:
     with pytest.raises(UsageError, match="cannot group latencies by 'apis'"):
         kdissect.spark.latency({}, by=["apis"])
+    with pytest.raises(UsageError, match="cannot group latencies by 'apis'"):
+        kdissect.spark.latency({}, by="apis")
     with pytest.raises(UsageError, match="'fetches'"):
         kdissect.spark.latency({"exchanges": None}, by=["topic"])  # type: ignore[dict-item]
 

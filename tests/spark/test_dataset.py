@@ -127,6 +127,10 @@ def test_what_is_wrong_is_said_before_anything_is_read(spark: Any, captures: Pat
     path = captures / "base_tiny.pcap"
     with pytest.raises(UsageError, match="exchanges"):
         kdissect.spark.dissect(spark, path, ["exchangs"])
+    with pytest.raises(UsageError, match="no table 'exchangs'"):
+        kdissect.spark.dissect(spark, path, "exchangs")
+    with pytest.raises(UsageError, match="no column of table 'exchanges' is named"):
+        kdissect.spark.dissect(spark, path, {"exchanges": []})
     with pytest.raises(UsageError, match="transport"):
         kdissect.spark.dissect(spark, path, transport="pigeon")
     with pytest.raises(UsageError, match="partitions"):

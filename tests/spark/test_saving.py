@@ -169,9 +169,24 @@ def test_tables_are_there_before_and_after_they_are_written(
     made = kdissect.spark.dissect(spark, captures / "base_tiny.pcap", ["exchanges", "groups"], partitions=partitions)
     count = made["exchanges"].count()
     for place in ("one", "two"):
-        assert kdissect.spark.write(made, str(tmp_path / place))["exchanges"] == count > 0
+        assert kdissect.spark.write(made, tmp_path / place)["exchanges"] == count > 0
         assert spark.read.parquet(str(tmp_path / place / "exchanges")).count() == made["exchanges"].count() == count
     made.unpersist()
+
+
+@pytest.mark.parametrize(
+    ("by", "told"),
+    [
+        ({"groups": ["nosuch"]}, "none of these tables has a column 'nosuch'"),
+        ({"groups": "nosuch"}, "none of these tables has a column 'nosuch'"),
+        ({"group": ["date"]}, "did you mean 'groups'"),
+    ],
+)
+def test_folders_by_what_is_not_there(spark: Any, captures: Path, tmp_path: Path, by: Any, told: str) -> None:
+    made = kdissect.spark.dissect(spark, captures / "base_tiny.pcap", ["groups"])
+    with pytest.raises(UsageError, match=told):
+        kdissect.spark.write(made, tmp_path / "out", by=by)
+    assert not (tmp_path / "out").exists()
 
 
 def test_tables_of_some_columns_are_not_written(spark: Any, captures: Path, tmp_path: Path) -> None:

@@ -597,7 +597,7 @@ class TestOnSpark:
         tables = ("exchanges", "fetches", "fetch_sessions")
 
         def run() -> None:
-            query = kdissect.spark.follow(spark, folder, str(out), tables, quiet=0, forget=0)
+            query = kdissect.spark.follow(spark, folder, out, tables, quiet=0, forget=0)
             query.trigger(availableNow=True).start().awaitTermination()
 
         for end, files in sets.items():

@@ -17,6 +17,7 @@ from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.placing import schema_of
 from kdissect.spark.workers import runs_on_this_machine
 from kdissect.tables.declaration import SCHEMAS, declared
+from kdissect.tables.projection import list_names
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,7 @@ def partitioned(tables: Sequence[str] | None, by: Sequence[str]) -> dict[str, li
     """For each table asked for (None: all) the columns of `by` that it has, none of them lists. Raises UsageError for a
     column that none has, and for unknown tables."""
     names = list(MADE if tables is None else tables)
+    by = list_names(by)
     found: dict[str, list[str]] = {}
     for name in names:
         declared(name)

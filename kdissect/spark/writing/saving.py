@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
@@ -20,7 +21,7 @@ from kdissect.spark.file_system import HadoopFiles
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.whole_dataset import WholeDataset
-from kdissect.spark.writing.destination import DATE_AND_CLUSTER
+from kdissect.spark.writing.destination import DATE_AND_CLUSTER, partitioned
 from kdissect.spark.writing.hive_folders import (
     RESTORED,
     WRITTEN,
@@ -52,7 +53,7 @@ SUCCESS = "_SUCCESS"
 
 def write(
     dataset: Dataset,
-    output: str,
+    output: str | os.PathLike[str],
     *,
     form: str = "parquet",
     by: Mapping[str, Sequence[str]] | None = None,
@@ -67,7 +68,11 @@ def write(
     disks that they share, else none. `on_start` is called with the name of each step, such as a table's; Spark's UI
     shows the steps, too. `lease`: the caller's for `output`; without it the function takes one. Logs a line for each
     capture set (`kdissect.spark`, INFO). Raises OutputError where nothing can be written, UsageError for a job of which
-    only some columns were asked for, and while another run writes to `output`."""
+    only some columns were asked for, for folders by a column that a table lacks, and while another run writes to
+    `output`."""
+    output = os.fspath(output)
+    if by is not None:
+        by = {name: partitioned([name], columns)[name] for name, columns in by.items()}
     dataset.place()
     files = HadoopFiles(dataset.spark)
     files.try_out(output)

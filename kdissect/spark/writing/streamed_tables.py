@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -48,6 +49,7 @@ from kdissect.spark.writing.placed_tables import commented, written_schema
 from kdissect.spark.writing.stream_copies import FOUND, KnownCopies, RowsOnce, learn_ranges, prune_known
 from kdissect.spark.writing.task_files import FILE_BYTES, TableFiles
 from kdissect.tables.formats import ParquetFile
+from kdissect.tables.projection import list_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,7 +74,7 @@ Rows = Mapping[str, Mapping[str, int]]
 def follow(
     spark: SparkSession,
     directory: str | Path,
-    output: str,
+    output: str | os.PathLike[str],
     tables: Sequence[str] = ("exchanges", "problems"),
     *,
     form: str = "parquet",
@@ -94,7 +96,8 @@ def follow(
         raise UsageError(f"a stream is written as {', '.join(FORMS)}, not {form!r}")
     if not tables:
         raise UsageError(f"no table named; a stream makes: {', '.join(STREAMED)}")
-    wanted = {name: columns(name) for name in tables}
+    output = os.fspath(output)
+    wanted = {name: columns(name) for name in list_names(tables)}
     files = HadoopFiles(spark)
     files.try_out(output)
     looks = KeptLooks(files, output)
