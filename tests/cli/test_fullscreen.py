@@ -118,6 +118,37 @@ def test_findings_get_the_lines_that_the_table_leaves(session: Session) -> None:
         session.figures.findings.pop()
 
 
+def test_all_lines_and_the_input_are_on_the_screen(session: Session) -> None:
+    """With more findings than lines nothing scrolls: findings over the whole screen keep their width, Esc brings the
+    table back, and the line that asks for a file or a text is seen."""
+    for second in range(20):
+        session.figures.add_finding({
+            "first_at": f"2026-11-21T02:57:{second + 10}Z", "id": "long", "severity": "medium", "advice": "",
+            "text": "word " * 60, "broker": None, "client_id": None, "topic": None, "explained_by": None,
+            "cause": "client",
+        })  # fmt: skip
+
+    async def keys(app: Screen, pilot: Pilot[None]) -> None:
+        for pressed, asks in (("f", False), ("w", True), ("escape", False), ("escape", False), ("slash", True)):
+            await pilot.press(pressed)
+            await pilot.pause()
+            head, table, findings, line = (
+                app.query_one(f"#{part}").region for part in ("head", "table", "findings", "ask")
+            )
+            assert not app.screen.show_vertical_scrollbar
+            assert head.height + table.height + findings.height + line.height == 23
+            assert findings.width == 80
+            assert line.height == asks
+            assert line.bottom == (23 if asks else 0)
+            assert table.height >= (0 if app.only_findings else 2)
+
+    try:
+        driven(session, (80, 24), keys)
+    finally:
+        for _ in range(20):
+            session.figures.findings.pop()
+
+
 def test_quiet_names_take_no_line(session: Session) -> None:
     async def keys(app: Screen, pilot: Pilot[None]) -> None:
         await pilot.press("c")

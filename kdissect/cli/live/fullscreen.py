@@ -185,12 +185,14 @@ class Screen(App[None]):
         bad = snapshot["standing_still"] or snapshot["gone"] or snapshot["left_out_segments"]
         lines[1].stylize("bold red" if bad else "")
         self.query_one("#head", Static).update(Text("\n").join(lines))
-        room = height - 3
-        free = room if self.only_findings else max(FINDINGS, height // 5, room - self._table_lines())
-        news = [self._news_line(line, width) for line in self._news(width, min(free, room))]
+        room = height - 3 - bool(self.asks)
+        table = self.query_one("#table", Static)
+        table.display = not self.only_findings  # a table that is displayed takes a line, even without text
+        free = max(FINDINGS, height // 5, room - self._table_lines())
+        most = room if self.only_findings else min(free, room - 1)
+        news = [self._news_line(line, width) for line in self._news(width, most)]
         self.query_one("#findings", Static).update(Text("\n").join(news))
-        body = [] if self.only_findings else self._body(width, room - len(news))
-        self.query_one("#table", Static).update(Text("\n").join(body))
+        table.update(Text("\n").join([] if self.only_findings else self._body(width, room - len(news))))
 
     def _news(self, width: int, room: int) -> list[NewsLine]:
         """Lines of findings; over the whole screen those around the chosen one."""
@@ -376,6 +378,7 @@ class Screen(App[None]):
         line = self.query_one(Input)
         line.placeholder, line.value, line.display = placeholder, value, True
         line.focus()
+        self._draw()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """The answer."""
