@@ -46,6 +46,15 @@ def split_known_clusters(tables: Mapping[str, pa.Table]) -> list[Part]:
     return [(clusters[0], dict(tables))] if len(clusters) == 1 else parts
 
 
+def fill_only_cluster(tables: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """The tables; where their rows are of a single cluster that is known, those without one get it."""
+    parts = split_known_clusters(tables)
+    if len(parts) > 1:
+        return dict(tables)
+    cluster, whole = parts[0]
+    return {name: with_cluster(table, cluster) for name, table in whole.items()}
+
+
 def known_clusters(clusters: Iterable[str | None]) -> list[str | None]:
     """Of these clusters those whose rows are worked on by themselves, in order: the only one that is known, None for
     none, or all."""

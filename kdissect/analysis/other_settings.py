@@ -12,7 +12,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.grouping import Groups, group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, Scalar, ints, reals, times
@@ -126,14 +128,20 @@ def _rows(edges: Int64s, groups: Sequence[int]) -> Int64s:
 
 def with_fetching(fetches: pa.Table, max_wait_ms: int | None, min_bytes: int | None) -> pa.Table:
     """What another fetch.max.wait.ms (milliseconds) and fetch.min.bytes would have meant for consumers, a row for each
-    client and broker, those with the most empty answers less first; None leaves each client's own.
+    client and broker of a cluster, those with the most empty answers less first; None leaves each client's own.
 
     Reads connection_id, client_id, broker, requested_at, response_first_at, latency_ms, broker_ms, record_bytes,
     max_wait_ms, min_bytes, error_code, partitions_with_error, is_follower and is_raft of `fetches`. Columns:
     max_wait_ms and min_bytes (medians of what was asked for), fetches and empty (answers without an error, and
     those without records), fetches_then and empty_then, later_p50_ms and later_max_ms (how much later records would
-    have been answered; null without records).
+    have been answered; null without records), cluster.
     """
+    made = each_cluster({"fetches": fetches}, lambda part: _with_fetching(part["fetches"], max_wait_ms, min_bytes))
+    return _most_less_first(made, "empty")
+
+
+def _with_fetching(fetches: pa.Table, max_wait_ms: int | None, min_bytes: int | None) -> pa.Table:
+    """The rows of one cluster, in no order."""
     asked, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
     good = (asked != NULL_TIME) & (answered != NULL_TIME) & (ints(fetches, "error_code") == 0)
     good &= (ints(fetches, "partitions_with_error", 0) == 0) & (ints(fetches, "record_bytes") >= 0)
@@ -167,20 +175,35 @@ def with_fetching(fetches: pa.Table, max_wait_ms: int | None, min_bytes: int | N
             int((size[mine_of] == 0).sum()), int(then[those].sum()), int(empty[those].sum()),
             float(np.median(delays)) if len(delays) else None, float(delays.max()) if len(delays) else None,
         ))  # fmt: skip
-    rows.sort(key=lambda row: (row[7] - row[5], str(row[0]), str(row[1])))
     return pa.table({name: [row[at] for row in rows] for at, name in enumerate(FETCHING.names)}, FETCHING)
 
 
 def with_batching(produces: pa.Table, partitions: pa.Table, linger_ms: float, batch_size: int) -> pa.Table:
     """What linger.ms (milliseconds) and batch.size (bytes) would have meant for producers beside what they waited in
-    truth, a row for each client and broker, those with the most batches less first.
+    truth, a row for each client and broker of a cluster, those with the most batches less first.
 
     Reads exchange_id, connection_id, client_id, broker, requested_at and response_first_at of `produces`, exchange_id,
     topic, topic_id, partition, batches, records and record_bytes of `produce_partitions`. Columns: records (null where
     batches do not tell), batches, batches_then, one_by_one (of the batches, those of connections to a partition whose
     next batch nearly always came after the answer: they are left as they are), later_p50_ms and later_max_ms (how much
-    later batches would have been sent).
+    later batches would have been sent), cluster.
     """
+    tables = {"produces": produces, "produce_partitions": partitions}
+    made = each_cluster(
+        tables, lambda part: _with_batching(part["produces"], part["produce_partitions"], linger_ms, batch_size)
+    )
+    return _most_less_first(made, "batches")
+
+
+def _most_less_first(table: pa.Table, count: str) -> pa.Table:
+    """The rows, those first whose `count` would have become less by most."""
+    less = pc.subtract(table[count], table[f"{count}_then"])
+    keys = [("less", "descending"), *((name, "ascending") for name in ("client_id", "broker", "cluster"))]
+    return table.append_column("less", less).sort_by(keys).drop_columns("less")
+
+
+def _with_batching(produces: pa.Table, partitions: pa.Table, linger_ms: float, batch_size: int) -> pa.Table:
+    """The rows of one cluster, in no order."""
     at = locate(exchange_keys(partitions["exchange_id"]), exchange_keys(produces["exchange_id"]))
     asked = np.append(times(produces, "requested_at"), NULL_TIME)[at]
     good = (at >= 0) & (asked != NULL_TIME) & (ints(partitions, "batches", 0) > 0)
@@ -210,5 +233,4 @@ def with_batching(produces: pa.Table, partitions: pa.Table, linger_ms: float, ba
             count - len(mine) + int(made[those].sum()), int(batches[alone].sum()),
             float(np.median(later[mine])) / MILLI, float(later[mine].max()) / MILLI,
         ))  # fmt: skip
-    rows.sort(key=lambda row: (row[4] - row[3], str(row[0]), str(row[1])))
     return pa.table({name: [row[at] for row in rows] for at, name in enumerate(BATCHING.names)}, BATCHING)

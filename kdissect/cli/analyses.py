@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from kdissect.cli.printing import words
-from kdissect.cli.printing.grid import Header, grid
+from kdissect.cli.printing.grid import Header, grid, grid_by_cluster
 from kdissect.cli.printing.sparkline import CELLS, sparkline
 from kdissect.escaping import visible
 
@@ -40,7 +40,8 @@ def sessions(tables: Tables, width: int, *, top: int | None = None, plain: bool 
 
 def _broker(row: Mapping[str, Any], tables: Tables, width: int, top: int, plain: bool) -> list[Text]:
     name = row["broker"]
-    lines = [Text(f"Broker {_name(name)}", "bold")]
+    several = cluster_column(tables["brokers"])
+    lines = [Text(f"Broker {_name(name)}" + (f" of cluster {_name(row['cluster'])}" if several else ""), "bold")]
     seen = words.number_of(row["sessions"], "fetch session")
     before = f", {words.count(row['left_censored'])} of them opened before the capture" if row["left_censored"] else ""
     ends = [f"{words.count(row[end])} {end}" for end in ("closed", "replaced", "empty", "evicted", "open") if row[end]]
@@ -70,8 +71,8 @@ def _broker(row: Mapping[str, Any], tables: Tables, width: int, top: int, plain:
             f"{words.number_of(row['churn'], 'partition')} came or went."
         )
     lines += [Text(f"  {line}") for fact in facts for line in words.wrapped(fact, width - 2)]
-    lines += _demand(name, tables, width, plain)
-    mine = [one for one in tables["creators"].to_pylist() if one["broker"] == name]
+    lines += _demand(row, tables, width, plain)
+    mine = _of_broker(tables["creators"], row)
     headers = [
         Header("  Client", style="cyan"), Header("created", right=True), Header("reused", right=True),
         Header("ended", right=True, drop=1), Header("left open", right=True), Header("refused", right=True, drop=2),
@@ -85,7 +86,7 @@ def _broker(row: Mapping[str, Any], tables: Tables, width: int, top: int, plain:
     ]  # fmt: skip
     lines += grid(headers, rows, width) if rows else []
     lines += _more(len(mine) - top, "clients")
-    evictors = [one for one in tables["evictors"].to_pylist() if one["broker"] == name]
+    evictors = _of_broker(tables["evictors"], row)
     headers = [
         Header("  Evictor", style="red"), Header("created", right=True), Header("evictions", right=True),
         Header("of", right=True),
@@ -99,15 +100,21 @@ def _broker(row: Mapping[str, Any], tables: Tables, width: int, top: int, plain:
     return lines + _more(len(evictors) - top, "evictors")
 
 
-def _demand(broker: str | None, tables: Tables, width: int, plain: bool) -> list[Text]:
+def _of_broker(table: pa.Table, broker: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows of this broker of its cluster."""
+    key = broker["cluster"], broker["broker"]
+    return [row for row in table.to_pylist() if (row["cluster"], row["broker"]) == key]
+
+
+def _demand(broker: Mapping[str, Any], tables: Tables, width: int, plain: bool) -> list[Text]:
     """Sessions alive over time: the broker's, and of its fullest shard where it has shards."""
-    every = [row["live"] for row in tables["demand"].to_pylist() if row["broker"] == broker]
+    every = [row["live"] for row in _of_broker(tables["demand"], broker)]
     if not every:
         return []
     lines = [("alive", every)]
     of: dict[int, list[int]] = {}
-    for row in tables["shards"].to_pylist():
-        if row["broker"] == broker and row["shard"] is not None:
+    for row in _of_broker(tables["shards"], broker):
+        if row["shard"] is not None:
             of.setdefault(row["shard"], []).append(row["live"])
     if of:
         shard = max(of, key=lambda number: max(of[number]))
@@ -168,7 +175,8 @@ def slots(table: pa.Table, slots: int, width: int, top: int | None = None) -> li
          words.size(row["request_bytes_more"])]
         for row in rows[:top]
     ]  # fmt: skip
-    return [head, *grid(headers, cells, width), *_more(len(rows) - top, "clients")]
+    clusters = [row["cluster"] for row in rows[:top]]
+    return [head, *grid_by_cluster(headers, cells, clusters, width), *_more(len(rows) - top, "clients")]
 
 
 def _more(count: int, noun: str) -> list[Text]:
@@ -230,24 +238,16 @@ def latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = Fal
     """Latencies by group; `by` are the columns grouped by."""
     if not table.num_rows:
         return [Text("No Kafka exchange in what was read.")]
-    columns = [*_told_apart(table, by), *(["at"] if "at" in table.column_names else []), *LATENCY]
+    columns = [*_columns_of(table, by), *(["at"] if "at" in table.column_names else []), *LATENCY]
     shown = [name for name in columns if name not in ("throttled_ms", "errors") or any(table[name].to_pylist())]
     return rows_of(table, shown, width, DROPPED, local=local)
-
-
-def _told_apart(table: pa.Table, by: Sequence[str]) -> list[str]:
-    """Of these columns those to show: the cluster where it is all that there is, or tells rows apart."""
-    shown = list(by)
-    if len(shown) > 1 and "cluster" in shown and len(table["cluster"].unique()) < 2:
-        shown.remove("cluster")
-    return shown
 
 
 def delivery_latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = False) -> list[Text]:
     """How long deliveries took by group; `by` are the columns grouped by."""
     if not table.num_rows:
         return [Text("No record batch that a consumer was given in what was read.")]
-    columns = [*_told_apart(table, by), *(["at"] if "at" in table.column_names else []), *DELIVERY_LATENCY]
+    columns = [*_columns_of(table, by), *(["at"] if "at" in table.column_names else []), *DELIVERY_LATENCY]
     shown = [name for name in dict.fromkeys(columns) if name in table.column_names]
     if table["timed"].equals(table["deliveries"]):
         shown.remove("timed")
@@ -260,13 +260,26 @@ def budget(table: pa.Table, width: int, *, several: bool, local: bool = False) -
     if not table.num_rows:
         return [Text("No Kafka exchange in what was read.")]
     kinds = set(table["by"].to_pylist())
-    subject = _told_apart(table, ("subject", "cluster"))
-    names = [*(["by"] if len(kinds) > 1 else []), *subject, *(["at"] if several else []), "wall_ms"]
+    kind = ["by"] if len(kinds) > 1 else []
+    names = [*cluster_column(table), *kind, "subject", *(["at"] if several else []), "wall_ms"]
     total = {name: sum(filter(None, table[name].to_pylist())) for name in table.column_names
              if name.endswith("_ms") and name != "wall_ms"}  # fmt: skip
     boxes = [name for name, spent in total.items() if spent]
     dropped = ("exchanges", *sorted(boxes, key=lambda name: total[name])[:-2])
     return rows_of(table, [*names, *boxes, "exchanges"], width, dropped, local=local)
+
+
+def cluster_column(table: pa.Table) -> list[str]:
+    """The name of the column `cluster` where the rows are of several, for a column more."""
+    return ["cluster"] if len(table["cluster"].unique()) > 1 else []
+
+
+def _columns_of(table: pa.Table, by: Sequence[str]) -> list[str]:
+    """The columns grouped by that are shown: the cluster first, where it is all that there is or the rows are of
+    several."""
+    others = [name for name in by if name != "cluster"]
+    told = cluster_column(table) if others else ["cluster"]
+    return [*told, *others] if "cluster" in by else others
 
 
 def rows_of(
@@ -336,7 +349,7 @@ def diff(tables: Tables, by: Sequence[str], width: int, *, top: int | None = Non
         blocks.append([Text(title, "bold"), *lines, *_more(network.num_rows - top, "connections")])
     slower = tables["latency"]
     sides = [f"{name}_{side}" for name in ("counted", "own_p50_ms", "own_p99_ms") for side in "ab"]
-    columns = [*_told_apart(slower, by), *sides, "change_own_ms", "p_value", "part", "waits_a", "waits_b"]
+    columns = [*_columns_of(slower, by), *sides, "change_own_ms", "p_value", "part", "waits_a", "waits_b"]
     dropped = ("waits_a", "waits_b", "own_p99_ms_a", "own_p99_ms_b", "part", "counted_a", "counted_b")
     lines = rows_of(slower.slice(0, top), columns, width, dropped)
     title = (

@@ -31,7 +31,7 @@ class Analysis:
         self._capture = capture
 
     def sessions(self, every: float | None = 1.0) -> dict[str, pa.Table]:
-        """Fetch sessions by broker and client, and share sessions.
+        """Fetch sessions by broker and client of each cluster, and share sessions.
 
         `brokers`: what each session cache went through (`session_figures.brokers`); `creators`: who asked for sessions
         (`session_figures.creators`); `evictors`: whose new sessions others lost theirs to (`slots.evictors`); `demand`:
@@ -39,6 +39,7 @@ class Analysis:
         shard of its cache too (`slots.slot_demand`); `share_sessions`.
         The sessions themselves are the table `fetch_sessions`.
         """
+        from kdissect.analysis.cluster_split import fill_only_cluster
         from kdissect.analysis.sessions import session_figures
         from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
 
@@ -50,6 +51,8 @@ class Analysis:
             tables = self._capture.tables(read)
             fetches, sessions, shares = (tables[name] for name in ("fetches", "fetch_sessions", "share_sessions"))
             until, creators = last_fetch(fetches), session_figures.creators(fetches)
+        known = fill_only_cluster({"fetches": fetches, "fetch_sessions": sessions})
+        fetches, sessions = known["fetches"], known["fetch_sessions"]
         return {
             "brokers": session_figures.brokers(fetches, sessions),
             "creators": creators,

@@ -68,7 +68,7 @@ def make_report(
     `left_out`: what these tables leave out, in words."""
     every = gathering.every
     sessions = gathering.sessions
-    lines = session_rows.session_lines(sessions.sessions)
+    lines = session_rows.session_lines(sessions.name_brokers(sessions.sessions))
     pairs = gathering.by_pair.table()
     latency = rows.by_api_and_client(pairs)
     versions = rows.versions(gathering.versions)
@@ -154,10 +154,10 @@ def make_report(
                left_out=_cut(sessions.count, session_rows.CHOSEN, "sessions; long ones are thinned")),
         Figure("session-clients", "Who creates sessions",
                "By client and broker: sessions created, reused, left open for the broker to evict, and lost.",
-               creators),
+               sessions.name_brokers(creators).drop_columns("cluster")),
         Figure("evictors", "Who pushes out others' sessions",
                "Each lost session is shared among the other clients' creations since its last use. Whole capture.",
-               sessions.evictors().slice(0, rows.LINES)),
+               sessions.name_brokers(sessions.evictors()).drop_columns("cluster").slice(0, rows.LINES)),
         Figure("share-sessions", "Share sessions",
                "Of share groups (KIP-932), with their acknowledgements. Whole capture.",
                gathering.listed_rows("share_sessions").slice(0, rows.LINES)),

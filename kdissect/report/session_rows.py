@@ -16,12 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.cluster_split import clusters_of, each_cluster, known_clusters
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import group
 from kdissect.analysis.sessions import session_figures
 from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
 from kdissect.arrays.arrow import NULL_TIME, Coder, times, with_columns
-from kdissect.report.counted import Counted
+from kdissect.report.counted import Counted, summed
 from kdissect.report.rows import NONE, is_word
 from kdissect.tables.declaration import SCHEMAS
 
@@ -38,7 +39,7 @@ ENOUGH = 20_000
 CANDIDATES = 4 * CHOSEN
 """Sessions of which points are kept: those with most fetches so far."""
 READS = ("exchange_id", "broker", "client_id", "requested_at", "request_last_at", "response_first_at", "request_kind",
-         "session_outcome", "session_key", "session_epoch", "epoch_status")  # fmt: skip
+         "session_outcome", "session_key", "session_epoch", "epoch_status", "cluster")  # fmt: skip
 """Columns of `fetches` that are kept."""
 EVENTS = ("created", "refused", "reused", "ended", "lost", "epoch_errors")
 """What clients' fetches did with sessions, columns of `session_figures.events`."""
@@ -51,8 +52,9 @@ class SessionRows:
         self.most = MOST_SESSIONS if most is None else most
         self.whole = True
         """Nothing but fetches that only went on was let go."""
-        self.events = Counted(["broker", "client_id"], EVENTS)
+        self.events = Counted(["cluster", "broker", "client_id"], EVENTS)
         self._first: dict[tuple[Any, ...], str] = {}
+        """The first exchange that made a session, by cluster, broker and client, in order of time."""
         self._sessions: list[pa.Table] = []
         self._session_count = 0
         self._telling: list[pa.Table] = []
@@ -61,11 +63,13 @@ class SessionRows:
         self._odd = 0
         self._uses: Counter[str | None] = Counter()
         self._until: int | None = None
+        self._clusters: set[str | None] = set()
 
     def add_rows(self, exchanges: pa.Table, fetches: pa.Table, sessions: pa.Table | None) -> None:
         """Rows of fetches with those of their exchanges (exchange_id, request_frame), and of sessions that ended."""
         if sessions is not None and sessions.num_rows:
             self._add_sessions(sessions)
+            self._clusters |= clusters_of({"fetch_sessions": sessions})
         if not fetches.num_rows:
             return
         until = last_fetch(fetches)
@@ -75,13 +79,14 @@ class SessionRows:
         rows = fetches.filter(pc.fill_null(pc.not_equal(kinds, "sessionless"), False))
         if not rows.num_rows:
             return
-        found = session_figures.events(rows)
+        self._clusters |= clusters_of({"fetches": rows})
+        found = with_columns(session_figures.events(rows), {"cluster": rows["cluster"]})
         self.events.add(found, times(rows, "requested_at"))
         made = found.filter(pc.greater(found["created"], 0))
-        names = (made[name].to_pylist() for name in ("broker", "client_id", "exchange_id"))
-        for broker, client, exchange in zip(*names, strict=True):
+        names = (made[name].to_pylist() for name in ("cluster", "broker", "client_id", "exchange_id"))
+        for *key, exchange in zip(*names, strict=True):
             if len(self._first) < self.most:
-                self._first.setdefault((broker, client), exchange)
+                self._first.setdefault(tuple(key), exchange)
         at = locate(keys_of(rows), keys_of(exchanges)) if exchanges.num_rows else np.full(rows.num_rows, -1)
         frames = exchanges["request_frame"].take(pa.array(at, mask=at < 0)).combine_chunks()
         plain = {name: rows[name].cast(SCHEMAS["fetches"].field(name).type).combine_chunks() for name in READS}
@@ -144,10 +149,17 @@ class SessionRows:
         """The last instant of any fetch, us: open sessions are alive until then."""
         return self._until
 
+    def name_brokers(self, table: pa.Table) -> pa.Table:
+        """The table, in whose column `broker` the cluster stands too, where sessions were of several."""
+        if len(known_clusters(self._clusters)) < 2:
+            return table
+        named = pc.binary_join_element_wise(table["broker"], pc.fill_null(table["cluster"], "-"), " of cluster ")
+        return with_columns(table, {"broker": named})
+
     def alive(self, every: float) -> pa.Table:
-        """See `alive`."""
-        demand = slot_demand(self.sessions, every, self._until, by_shard=False)
-        return alive(demand, self.sessions, self.fetches)
+        """See `alive`; brokers are named by `name_brokers`."""
+        sessions, fetches = self.name_brokers(self.sessions), self.name_brokers(self.fetches)
+        return alive(slot_demand(sessions, every, self._until, by_shard=False), sessions, fetches)
 
     def evictors(self) -> pa.Table:
         """See `slots.evictors`."""
@@ -155,14 +167,25 @@ class SessionRows:
 
     def creators(self) -> pa.Table:
         """See `session_figures.creators`."""
-        totals = self.events.totals()
-        keys = zip(totals["broker"].to_pylist(), totals["client_id"].to_pylist(), strict=True)
-        first = pa.array([self._first.get(key) for key in keys], pa.string())
-        return session_figures.creators_of(with_columns(totals, {"first_exchange_id": first}))
+        names = [*self.events.keys, "first_exchange_id"]
+        columns = zip(*((*key, exchange) for key, exchange in self._first.items()), strict=True)
+        first = pa.table([pa.array(column, pa.string()) for column in columns] or [[]] * len(names), names)
+        tables = {"totals": self.events.totals(), "first": first}
+        return session_figures.creators_of(each_cluster(tables, lambda part: _sums(part["totals"], part["first"])))
 
     def epochs(self, lines: pa.Table) -> pa.Table:
         """See `epochs`."""
         return epochs(pa.concat_tables(self._points), lines) if self._points else EPOCHS.empty_table()
+
+
+def _sums(totals: pa.Table, first: pa.Table) -> pa.Table:
+    """The events of one cluster by broker and client, with first_exchange_id."""
+    found: dict[tuple[Any, ...], str] = {}
+    for row in first.to_pylist():
+        found.setdefault((row["broker"], row["client_id"]), row["first_exchange_id"])
+    sums = summed(totals, ["broker", "client_id"], EVENTS)
+    keys = zip(sums["broker"].to_pylist(), sums["client_id"].to_pylist(), strict=True)
+    return with_columns(sums, {"first_exchange_id": pa.array([found.get(key) for key in keys], pa.string())})
 
 
 def alive(demand: pa.Table, fetch_sessions: pa.Table, fetches: pa.Table) -> pa.Table:

@@ -120,8 +120,8 @@ class DeliveryLine(NamedTuple):
     waited_for: str
     """What most of the time of all of them was spent on, as in the table `deliveries`; the producer's buffer counts."""
     waited_share: float
-    cluster: str | None
     """Its share of that time."""
+    cluster: str | None = None
 
 
 class SessionLine(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from kdissect.cli import analyses
 from kdissect.cli.main import main
 from kdissect.cli.printing.sparkline import sparkline
 from tests.conftest import ROOT
+from tests.other_cluster import write_other_cluster
 
 EVICTION = str(ROOT / "captures" / "k4_session_eviction.pcap")
 THROTTLED = str(ROOT / "captures" / "k4_slow_and_throttled.pcap")
@@ -20,6 +22,24 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     assert main(arguments) == 0
     seen = capsys.readouterr()
     return seen.out
+
+
+def test_rows_of_several_clusters_say_whose_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Broker 1, a topic or a group of two clusters are two; of one cluster nothing is said."""
+    monkeypatch.setenv("COLUMNS", "200")
+    one, other = str(ROOT / "captures" / "k4_python_kafka.pcap"), str(tmp_path / "other.pcap")
+    write_other_cluster(Path(one), Path(other))
+    clusters = ["k4RecorderClusterId00w", "k4RecorderClusterId00~"]
+    for command, *options in (
+        ("sessions",), ("sessions", "--slots", "0"), ("errors",), ("slowest",), ("gaps",), ("traffic",), ("hops",),
+        ("hops", "py-kp:0@0"), ("budget", "--by", "broker"), ("whatif", "--max-wait", "1s", "--linger", "20ms"),
+    ):  # fmt: skip
+        assert "cluster" not in run(capsys, command, one, *options)
+        both = run(capsys, command, one, other, *options)
+        assert all(cluster in both for cluster in clusters), command
+        assert "cluster" in both
 
 
 def test_sparkline() -> None:

@@ -130,6 +130,30 @@ def test_the_first_screen_counts_clusters_apart(pair: tuple[Path, Path]) -> None
     assert sorted((line.broker, line.sessions, line.evicted, line.peak) for line in both.sessions) == sessions
     brokers = sorted((line.broker, line.exchanges) for one in alone for line in one.brokers)
     assert sorted((line.broker, line.exchanges) for line in both.brokers) == brokers
+    assert sorted(both.deliveries) == sorted(line for one in alone for line in one.deliveries)
+
+
+def answers_of(*captures: Path, memory: int | None = None) -> Rows:
+    """The rows that `Capture.analysis` gives for each question about brokers, topics and groups."""
+    ask = kdissect.open([str(one) for one in captures], memory=memory).analysis
+    tables = {
+        "slots": ask.with_slots(4), "fetching": ask.with_fetching(1000), "batching": ask.with_batching(20.0),
+        "errors": ask.errors(), "silences": ask.silences(), "slowest": ask.slowest(), "deliveries": ask.deliveries(),
+        **ask.sessions(every=10),
+    }  # fmt: skip
+    return {name: table.to_pylist() for name, table in tables.items()}
+
+
+@pytest.mark.parametrize("pair", ["k4_session_eviction", "k4_transactions"], indirect=True)
+def test_questions_about_two_clusters_are_answered_as_about_each_alone(
+    pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, both = answers_of(pair[0]), answers_of(pair[1]), answers_of(*pair)
+    for name, rows in both.items():
+        assert counted(rows, ()) == counted(first[name], ()) + counted(second[name], ()), name
+        assert name == "share_sessions" or len({row["cluster"] for row in rows}) == 2 * bool(rows), name
+    monkeypatch.setattr("kdissect.engine.capture_tables.SMALL", 0)
+    assert both == answers_of(*pair, memory=512_000_000)
 
 
 ANSWERS: dict[str, Callable[[kdissect.Capture], pa.Table | list[Any]]] = {

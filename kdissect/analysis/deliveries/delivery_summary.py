@@ -5,14 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.tables.declaration.model import COUNT, FLAG, MS, REAL, TEXT
+from kdissect.analysis.cluster_split import each_cluster
+from kdissect.tables.declaration.model import CLUSTER, COUNT, FLAG, MS, REAL, TEXT
 
-KEYS = ["topic", "reader", "is_follower", "cluster"]
+KEYS = ["topic", "reader", "is_follower"]
 SUMMARY = pa.schema(
     [
         ("topic", TEXT), ("reader", TEXT), ("is_follower", FLAG), ("deliveries", COUNT), ("records", COUNT),
         ("p50_ms", MS), ("p99_ms", MS), ("max_ms", MS), ("waited_for", TEXT), ("waited_share", REAL), ("again", COUNT),
-        ("cluster", TEXT),
+        (CLUSTER.name, CLUSTER.type),
     ]
 )  # fmt: skip
 """`reader`: the group, else the client id. `waited_for`: the part that took most of the time of all deliveries, and
@@ -40,12 +41,20 @@ def without_followers(deliveries: pa.Table) -> pa.Table:
 
 def summarise(deliveries: pa.Table) -> pa.Table:
     """Rows of SUMMARY: consumers before followers, the slowest p99 first. `deliveries`: READ."""
+    rows = each_cluster({"deliveries": deliveries}, lambda part: _summarise(part["deliveries"])).to_pylist()
+    names = ("topic", "reader", "cluster")
+    rows.sort(key=lambda row: (row["is_follower"], -(row["p99_ms"] or -1.0), *(row[name] or "" for name in names)))
+    return pa.Table.from_pylist(rows, SUMMARY)
+
+
+def _summarise(deliveries: pa.Table) -> pa.Table:
+    """The rows of one cluster, in no order."""
     if not deliveries.num_rows:
         return SUMMARY.empty_table()
     spent = pc.add(deliveries["delivery_ms"], pc.fill_null(deliveries["buffered_ms"], 0.0))
     table = pa.table({
         "topic": first_known(deliveries, "topic"), "reader": first_known(deliveries, "reader"),
-        "is_follower": deliveries["is_follower"], "cluster": deliveries["cluster"],
+        "is_follower": deliveries["is_follower"],
         "records": deliveries["records"], "ms": deliveries["delivery_ms"], "spent": spent,
         "waited_for": deliveries["waited_for"], "again": pc.greater(deliveries["times"], 1),
     })  # fmt: skip
@@ -70,5 +79,4 @@ def summarise(deliveries: pa.Table) -> pa.Table:
             "waited_share": None if worst is None else worst[0] / row["spent_sum"] if row["spent_sum"] else 1.0,
             "again": row["again_sum"],
         })  # fmt: skip
-    rows.sort(key=lambda row: (row["is_follower"], -(row["p99_ms"] or -1.0), row["topic"] or "", row["reader"] or ""))
     return pa.Table.from_pylist(rows, SUMMARY)

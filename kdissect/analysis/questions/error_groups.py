@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.cluster_split import each_cluster
 from kdissect.tables.topics import topics_or_ids
 
 EXCHANGES = ("exchange_id", "request_first_at", "api", "client_id", "broker", "error", "error_code")
@@ -16,13 +17,19 @@ KEYS = ["error", "api", "client_id", "broker", "topic"]
 
 
 def group_errors(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """A row for each error, API, client, broker and topic: count of exchanges, first_at, last_at and the id of the
-    first exchange; the most frequent first.
+    """A row for each error, API, client, broker and topic of a cluster: count of exchanges, first_at, last_at, the id
+    of the first exchange and the cluster; the most frequent first.
 
     `tables`: exchanges with EXCHANGES; those OF_TOPICS with exchange_id, topic, error_code and, where they have it,
     topic_id. An error of a request as a whole has no topic. An answer with the same error for two topics counts once
     for each. A topic without a name is called by its id.
     """
+    keys = ((key, "ascending") for key in (*KEYS, "cluster"))
+    return each_cluster(tables, _group_errors).sort_by([("count", "descending"), ("first_at", "ascending"), *keys])
+
+
+def _group_errors(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The errors of one cluster, in no order."""
     exchanges = tables["exchanges"]
     failed = exchanges.filter(pc.fill_null(pc.not_equal(exchanges["error_code"], 0), False)).select(list(EXCHANGES))
     named = [_topics(tables[name], failed) for name in OF_TOPICS]
@@ -38,8 +45,7 @@ def group_errors(tables: Mapping[str, pa.Table]) -> pa.Table:
     names = {"exchange_id_count_distinct": "count", "request_first_at_min": "first_at",
              "request_first_at_max": "last_at", "exchange_id_first": "first_exchange_id"}  # fmt: skip
     table = groups.rename_columns([names.get(name, name) for name in groups.column_names])
-    table = table.select([*KEYS, "count", "first_at", "last_at", "first_exchange_id"])
-    return table.sort_by([("count", "descending"), ("first_at", "ascending"), *((key, "ascending") for key in KEYS)])
+    return table.select([*KEYS, "count", "first_at", "last_at", "first_exchange_id"])
 
 
 def _topics(partitions: pa.Table, failed: pa.Table) -> pa.Table:

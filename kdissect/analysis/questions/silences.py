@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.cluster_split import each_cluster
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, encoded, ints, times
 from kdissect.tables.topics import topics_or_ids
 
@@ -23,7 +24,8 @@ SCHEMA = pa.schema(
 
 
 def find_silences(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Silences, the longest first: rows of SCHEMA. by: client, broker or partition (`topic-partition`).
+    """Silences, the longest first: rows of SCHEMA with the cluster of the subject, whose messages in other clusters
+    are those of another subject. by: client, broker or partition (`topic-partition`).
 
     A client is silent between two of its messages (a request of it, an answer to it), a broker between two of its
     answers. A partition is silent between two exchanges that carried records of it. waiting: requests of the subject
@@ -31,6 +33,12 @@ def find_silences(tables: Mapping[str, pa.Table]) -> pa.Table:
     exchange that ended the silence. `tables`: exchanges with EXCHANGES; fetch_partitions and produce_partitions with
     PARTITIONS. Before the first and after the last message of a subject nothing is known, so nothing is listed.
     """
+    keys = ((key, "ascending") for key in ("begin_at", "subject", "cluster"))
+    return each_cluster(tables, _find_silences).sort_by([("silent_ms", "descending"), *keys])
+
+
+def _find_silences(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The silences in one cluster, in no order."""
     exchanges = tables["exchanges"]
     asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_last_at")
     begun = times(exchanges, "response_first_at")
@@ -42,8 +50,7 @@ def find_silences(tables: Mapping[str, pa.Table]) -> pa.Table:
         found.append(_silences(by, codes[rows], names, np.concatenate(instants), rows, ids, (codes, asked, answered)))
     codes, names, rows = _carried(tables, ids)
     found.append(_silences("partition", codes, names, asked[rows], rows, ids, None))
-    table = pa.concat_tables(found)
-    return table.sort_by([("silent_ms", "descending"), ("begin_at", "ascending"), ("subject", "ascending")])
+    return pa.concat_tables(found)
 
 
 def _carried(tables: Mapping[str, pa.Table], ids: pa.Array) -> tuple[Int64s, list[str], Int64s]:

@@ -13,7 +13,9 @@ from kdissect.arrays.arrow import reals
 
 AS_AGREED = ("timeout", "data", "rebalance")
 """Holds that the client asked for: a long poll that ran out or got its data, a join that waited for its group."""
-COLUMNS = ("exchange_id", "request_first_at", "api", "client_id", "broker", "latency_ms", "hold", "status", "error")
+COLUMNS = (
+    "exchange_id", "request_first_at", "api", "client_id", "broker", "latency_ms", "hold", "status", "error", "cluster",
+)  # fmt: skip
 """Of `exchanges`, in the answer."""
 
 

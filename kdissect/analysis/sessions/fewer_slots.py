@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from kdissect.analysis.cluster_split import each_cluster
 from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, ints, times
 
 EVICTION_MS = 120_000
@@ -99,14 +100,23 @@ class _Cache:
 
 
 def with_slots(fetches: pa.Table, fetch_sessions: pa.Table, slots: int) -> pa.Table:
-    """The outcome with `slots` slots on each broker, a row for each broker and client, those who lose most first.
+    """The outcome with `slots` slots on each broker, a row for each broker and client of a cluster, those who lose most
+    first.
 
     Reads session_key, request_last_at and is_follower of fetches; of fetch_sessions broker, session_key, client_ids,
     opened_at, closed_at, end_reason, max_partitions, requests and full_request_bytes_avoided. Columns: broker,
     client_id, sessions (asked for, again ones included), evicted, refused (requests for a session that got none),
-    full_fetches and request_bytes_more. Of these, full_fetches counts those that were incremental in truth, and
-    request_bytes_more is what naming their partitions costs.
+    full_fetches, request_bytes_more and cluster. Of these, full_fetches counts those that were incremental in truth,
+    and request_bytes_more is what naming their partitions costs.
     """
+    tables = {"fetches": fetches, "fetch_sessions": fetch_sessions}
+    made = each_cluster(tables, lambda part: _with_slots(part["fetches"], part["fetch_sessions"], slots))
+    most = [(name, "descending") for name in ("request_bytes_more", "full_fetches")]
+    return made.sort_by([*most, *((name, "ascending") for name in ("broker", "client_id", "cluster"))])
+
+
+def _with_slots(fetches: pa.Table, fetch_sessions: pa.Table, slots: int) -> pa.Table:
+    """The outcome in one cluster, in no order."""
     brokers: dict[str | None, list[int]] = {}
     for row, name in enumerate(fetch_sessions["broker"].to_pylist()):
         brokers.setdefault(name, []).append(row)
@@ -115,7 +125,6 @@ def with_slots(fetches: pa.Table, fetch_sessions: pa.Table, slots: int) -> pa.Ta
     for broker, mine in brokers.items():
         counts = _replayed(fetch_sessions, mine, uses, followers, slots)
         rows += [(broker, client, *figures) for client, figures in counts.items()]
-    rows.sort(key=lambda row: (-int(str(row[6])), -int(str(row[5])), str(row[0]), str(row[1])))
     return pa.table({name: [row[at] for row in rows] for at, name in enumerate(SCHEMA.names)}, SCHEMA)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.grouping import Groups, group
 from kdissect.analysis.sessions.session_rules import END_REASONS
 from kdissect.analysis.sessions.slots import slot_demand
@@ -27,16 +28,23 @@ def _equals(table: pa.Table, column: str, word: str) -> Flags:
 
 
 def brokers(fetches: pa.Table, fetch_sessions: pa.Table) -> pa.Table:
-    """One row per broker with fetches that may have a session, those with most sessions first.
+    """One row per broker of a cluster with fetches that may have a session, those with most sessions first.
 
-    Columns: broker; sessions (rows of `fetch_sessions`), created (whose creation was captured), left_censored,
-    peak_live; closed, replaced, empty, evicted, open (how they ended). The column peak_live is a lower bound: sessions
-    that no client used during the capture are not seen. Then refused (requests for one that got none), lost (answers
-    that a session is not known), epoch_errors, topic_id_errors; requests, churn (partitions added and forgotten),
-    request_bytes, full_request_bytes_avoided.
+    Columns: broker and cluster; sessions (rows of `fetch_sessions`), created (whose creation was captured),
+    left_censored, peak_live; closed, replaced, empty, evicted, open (how they ended). The column peak_live counts as
+    `slot_demand` does: an evicted session until its client learned of it, and none that no client used during the
+    capture. Then refused (requests for one that got none), lost (answers that a session is not known), epoch_errors,
+    topic_id_errors; requests, churn (partitions added and forgotten), request_bytes, full_request_bytes_avoided.
 
-    Reads of fetches: broker, session_outcome; of fetch_sessions everything but the lists.
+    Reads of fetches: broker, session_outcome, cluster; of fetch_sessions everything but the lists.
     """
+    tables = {"fetches": fetches, "fetch_sessions": fetch_sessions}
+    made = each_cluster(tables, lambda part: _brokers(part["fetches"], part["fetch_sessions"]))
+    return made.sort_by([("sessions", "descending"), ("broker", "ascending"), ("cluster", "ascending")])
+
+
+def _brokers(fetches: pa.Table, fetch_sessions: pa.Table) -> pa.Table:
+    """The brokers of one cluster, in no order."""
     asked = fetches.filter(pa.array(~np.asarray(_sessionless(fetches)), pa.bool_()))
     sides = pa.concat_tables(
         [asked.select(["broker"]), fetch_sessions.select(["broker"])], promote_options="permissive"
@@ -66,19 +74,25 @@ def brokers(fetches: pa.Table, fetch_sessions: pa.Table) -> pa.Table:
         **{name: count(_equals(asked, "session_outcome", word), fetch_code) for name, word in OUTCOMES.items()},
         **{name: total(name) for name in ("requests", "churn", "request_bytes", "full_request_bytes_avoided")},
     }
-    return pa.table(columns).sort_by([("sessions", "descending"), ("broker", "ascending")])
+    return pa.table(columns)
 
 
 def creators(fetches: pa.Table) -> pa.Table:
-    """One row per client and broker that asked for sessions or used them, those with most creations first.
+    """One row per client and broker of a cluster that asked for sessions or used them, those with most creations first.
 
-    Columns: broker, client_id; created, refused; reused (incremental fetches that were accepted); ended (sessions that
-    the client closed or replaced, or that became empty). Then left_open (created - ended, not below 0: they hold their
-    slots until they are evicted), lost (answers that a session is not known), epoch_errors, first_exchange_id (of its
-    creations, null without any). A client whose `reused` is 0 and `created` is not never reuses its sessions.
+    Columns: broker, client_id, cluster; created, refused; reused (incremental fetches that were accepted); ended
+    (sessions that the client closed or replaced, or that became empty). Then left_open (created - ended, not below 0:
+    they hold their slots until they are evicted), lost (answers that a session is not known), epoch_errors,
+    first_exchange_id (of its creations, null without any). A client whose `reused` is 0 and `created` is not never
+    reuses its sessions.
 
-    Reads exchange_id, broker, client_id, request_kind, session_outcome.
+    Reads exchange_id, broker, client_id, request_kind, session_outcome, cluster.
     """
+    return creators_of(each_cluster({"fetches": fetches}, lambda part: _sums(part["fetches"])))
+
+
+def _sums(fetches: pa.Table) -> pa.Table:
+    """The sums of the events of one cluster by broker and client, with first_exchange_id."""
     rows = events(fetches)
     groups: Groups = group(rows, ["broker", "client_id"])
     first = groups.first(ints(rows, "created") > 0)
@@ -86,7 +100,7 @@ def creators(fetches: pa.Table) -> pa.Table:
     sums = ("created", "refused", "reused", "ended", "lost", "epoch_errors")
     found |= {name: pa.array(groups.total(ints(rows, name)).astype(np.int64)) for name in sums}
     names = rows["exchange_id"].cast(pa.string()).take(pa.array(first, mask=first < 0))
-    return creators_of(pa.table({**found, "first_exchange_id": names}))
+    return pa.table({**found, "first_exchange_id": names})
 
 
 def events(fetches: pa.Table) -> pa.Table:
@@ -107,12 +121,13 @@ def events(fetches: pa.Table) -> pa.Table:
 
 
 def creators_of(sums: pa.Table) -> pa.Table:
-    """`creators` out of sums of `events` by broker and client, with first_exchange_id."""
+    """`creators` out of sums of `events` by cluster, broker and client, with first_exchange_id."""
     left = np.maximum(ints(sums, "created") - ints(sums, "ended"), 0)
     names = ["broker", "client_id", "created", "refused", "reused", "ended", "left_open", "lost", "epoch_errors",
-             "first_exchange_id"]  # fmt: skip
+             "first_exchange_id", "cluster"]  # fmt: skip
     found = sums.append_column("left_open", pa.array(left)).select(names)
-    return found.sort_by([("created", "descending"), ("broker", "ascending"), ("client_id", "ascending")])
+    keys = ((name, "ascending") for name in ("broker", "client_id", "cluster"))
+    return found.sort_by([("created", "descending"), *keys])
 
 
 def _sessionless(fetches: pa.Table) -> Flags:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.grouping import figures, group
 from kdissect.arrays.arrow import NULL_TIME, Coder, Flags, Int64s, distinct, ints, one, times, words
 from kdissect.arrays.from_numpy import arrow_array
@@ -20,7 +21,8 @@ MOST_BUCKETS = 100_000
 def slot_demand(
     fetch_sessions: pa.Table, every: float | None = 1.0, until: int | None = None, by_shard: bool = True
 ) -> pa.Table:
-    """Sessions alive at once, per broker, shard and bucket of time: broker, shard, at, live, created.
+    """Sessions alive at once, per broker of a cluster, shard and bucket of time: broker, shard, at, live, created,
+    cluster.
 
     A session is alive from its creation until it was closed, replaced, became empty or was found evicted. Sessions
     whose creation was not captured are alive from the capture's first session on, open ones until its end. So with
@@ -30,6 +32,12 @@ def slot_demand(
     shards of a broker count together. `until`: end of the capture in microseconds since the epoch, the last instant of
     the sessions when None.
     """
+    tables = {"fetch_sessions": fetch_sessions}
+    return each_cluster(tables, lambda part: _slot_demand(part["fetch_sessions"], every, until, by_shard))
+
+
+def _slot_demand(fetch_sessions: pa.Table, every: float | None, until: int | None, by_shard: bool) -> pa.Table:
+    """The sessions alive at once of one cluster."""
     opened, closed = times(fetch_sessions, "opened_at"), times(fetch_sessions, "closed_at")
     known = np.concatenate([opened[opened != NULL_TIME], closed[closed != NULL_TIME]])
     schema = pa.schema(
@@ -96,12 +104,18 @@ def evictors(fetches: pa.Table) -> pa.Table:
     so all of them share it equally, those of the session's own client left out: `evictions` is the sum of a client's
     shares. A client that creates a thousand sessions while others create one each stands out, regardless of who loses.
 
-    Reads exchange_id, broker, client_id, session_outcome, session_key, request_last_at and response_first_at of
-    fetches.
+    Reads exchange_id, broker, client_id, session_outcome, session_key, request_last_at, response_first_at and cluster
+    of fetches.
 
     Columns: broker, client_id, sessions_created, evictions, victims (losses of other clients on that broker),
-    share (evictions / victims), first_exchange_id (of its creations). Clients without any share are left out.
+    share (evictions / victims), first_exchange_id (of its creations), cluster. Clients without any share are left out.
     """
+    made = each_cluster({"fetches": fetches}, lambda part: _evictors(part["fetches"]))
+    return made.sort_by([("evictions", "descending")])
+
+
+def _evictors(fetches: pa.Table) -> pa.Table:
+    """The evictors in one cluster, worst first."""
     clients, brokers = Coder(), Coder()
     client, broker = clients.column(fetches, "client_id"), brokers.column(fetches, "broker")
     outcome = Coder()

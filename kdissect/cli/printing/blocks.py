@@ -8,7 +8,7 @@ from rich.text import Text
 
 from kdissect.cli.printing import words
 from kdissect.cli.printing.accounts import INDENT, chosen_lines
-from kdissect.cli.printing.grid import Header, fit, grid, tell_clusters
+from kdissect.cli.printing.grid import Header, fit, grid, grid_by_cluster
 from kdissect.cli.printing.next_steps import PIPE
 from kdissect.cli.printing.sparkline import CELLS, sparkline
 from kdissect.escaping import visible
@@ -257,7 +257,7 @@ def latencies(summary: Summary, width: int, most: int, *, filtered: bool, said: 
         ]
         for line in summary.latencies[:most]
     ]
-    lines = tell_clusters(headers, rows, [line.cluster for line in summary.latencies], width)
+    lines = list(grid_by_cluster(headers, rows, [line.cluster for line in summary.latencies], width))
     return _table(lines, len(summary.latencies), 6, "{} more: --top N", 3)
 
 
@@ -293,7 +293,7 @@ def errors(summary: Summary, width: int, most: int) -> Block:
     """Errors by name and API, the most frequent first, at most so many."""
     headers = [Header("Error", style="red"), Header("count", right=True), Header("from")]
     rows = [[line.error, words.count(line.count), line.name] for line in summary.errors[:most]]
-    lines = tell_clusters(headers, rows, [line.cluster for line in summary.errors], width)
+    lines = list(grid_by_cluster(headers, rows, [line.cluster for line in summary.errors], width))
     return _table(lines, len(summary.errors), 2, "{} more: --table exchanges", 2, leaves=1)
 
 
@@ -363,7 +363,7 @@ def topics(summary: Summary, width: int, most: int) -> Block:
         ]
         for line in found[:most]
     ]
-    lines = tell_clusters(headers, rows, [line.cluster for line in found], width)
+    lines = list(grid_by_cluster(headers, rows, [line.cluster for line in found], width))
     block = _table(lines, len(found), 1, "{} more: kdissect traffic", 0)
     return block._replace(spare=True)
 
@@ -391,7 +391,7 @@ def deliveries(summary: Summary, width: int, most: int) -> Block:
         ]
         for line in summary.deliveries[:most]
     ]
-    lines = tell_clusters(headers, rows, [line.cluster for line in summary.deliveries], width)
+    lines = list(grid_by_cluster(headers, rows, [line.cluster for line in summary.deliveries], width))
     block = _table(lines, len(summary.deliveries), 2, "{} more: kdissect hops", 1, leaves=3)
     return block._replace(spare=all(line.p99_ms < LATE_MS for line in summary.deliveries))
 
@@ -421,7 +421,7 @@ def brokers(summary: Summary, width: int, most: int) -> Block:
         )  # fmt: skip
     if not any(row[FIRST_OF_SESSIONS] for row in rows):
         headers, rows = headers[:FIRST_OF_SESSIONS], [row[:FIRST_OF_SESSIONS] for row in rows]
-    lines = tell_clusters(headers, rows, [broker.cluster for broker in summary.brokers], width)
+    lines = list(grid_by_cluster(headers, rows, [broker.cluster for broker in summary.brokers], width))
     return _table(lines, len(summary.brokers), 3, "{} more: --table connections", 3, leaves=2)
 
 

@@ -40,6 +40,18 @@ def pad(text: str, cells: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
+def grid_by_cluster(
+    headers: Sequence[Header], rows: Iterable[Sequence[str]], clusters: Sequence[str | None], width: int
+) -> Iterator[Text]:
+    """The lines of `grid`, each row behind its cluster (`-` for None) where there are several. `clusters`: of these
+    rows, and behind them of those that are not shown."""
+    if len(set(clusters)) > 1:
+        told = (fit(cluster or "-", CLUSTER_CELLS) for cluster in clusters)
+        headers = [Header("cluster"), *headers]
+        rows = ((cluster, *row) for row, cluster in zip(rows, told, strict=False))
+    return gridded(headers, rows, width)
+
+
 def grid(headers: Sequence[Header], rows: Iterable[Sequence[str]], width: int, *, titles: bool = True) -> list[Text]:
     """Lines of a table at most `width` cells wide: the titles, then a line a row.
 
@@ -47,18 +59,6 @@ def grid(headers: Sequence[Header], rows: Iterable[Sequence[str]], width: int, *
     characters of cells are shown.
     """
     return list(gridded(headers, rows, width, titles=titles))
-
-
-def tell_clusters(
-    headers: Sequence[Header], rows: Sequence[Sequence[str]], clusters: Sequence[str | None], width: int
-) -> list[Text]:
-    """`grid`, with the cluster of each row behind its name where there are several. `clusters`: of these rows, and of
-    those that are not shown."""
-    if len(set(clusters)) > 1:
-        told = [fit(text or "-", CLUSTER_CELLS) for text in clusters[: len(rows)]]
-        headers = [headers[0], Header("cluster"), *headers[1:]]
-        rows = [[row[0], text, *row[1:]] for row, text in zip(rows, told, strict=True)]
-    return grid(headers, rows, width)
 
 
 def gridded(

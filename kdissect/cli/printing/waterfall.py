@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from kdissect.cli.printing import words
-from kdissect.cli.printing.grid import Header, gridded, tell_clusters
+from kdissect.cli.printing.grid import Header, grid_by_cluster, gridded
 from kdissect.escaping import visible
 
 if TYPE_CHECKING:
@@ -37,18 +37,20 @@ def waterfall(
     `exchanges`: rows of `exchanges` by id, with request_frame, response_frame and their files.
     """
     batch = None
+    several = len({row["cluster"] for row in rows}) > 1
     for row in rows:
-        key = row["topic"], row["topic_id"], row["partition"], row["base_offset"]
+        key = row["cluster"], row["topic"], row["topic_id"], row["partition"], row["base_offset"]
         if key != batch:
             if batch is not None:
                 yield Text()
-            yield Text(_heading(row), "bold")
+            yield Text(_heading(row, several), "bold")
         batch = key
         yield Text(f"  {_reader(row)}")
         yield from _hops(row, exchanges, width)
 
 
-def _heading(row: Mapping[str, Any]) -> str:
+def _heading(row: Mapping[str, Any], several: bool) -> str:
+    """The batch; its cluster, where rows are of several."""
     offsets = str(row["base_offset"])
     if row["last_offset"] != row["base_offset"]:
         offsets += f" to {row['last_offset']}"
@@ -62,6 +64,8 @@ def _heading(row: Mapping[str, Any]) -> str:
         text += ", transactional"
     if row["times_written"] is not None and row["times_written"] > 1:
         text += f", sent {row['times_written']} times"
+    if several:
+        text += f", cluster {row['cluster'] or '-'}"
     return visible(text)
 
 
@@ -126,13 +130,14 @@ def _evidence(exchange_id: str | None, exchanges: Mapping[str, Mapping[str, Any]
     return f"frame {known[f'{side}_frame']}"
 
 
-def summary_lines(table: pa.Table, width: int) -> list[Text]:
+def summary_lines(table: pa.Table, width: int) -> Iterator[Text]:
     """Rows of `delivery_summary.SUMMARY` as aligned text."""
     headers = [
         Header("Topic", style="cyan"), Header("reader"), Header("batches", right=True, drop=3),
         Header("p50", right=True), Header("p99", right=True), Header("worst", right=True, drop=2),
         Header("waited for"), Header("read again", right=True, drop=1),
     ]  # fmt: skip
+    every = table.to_pylist()
     rows = [
         (
             row["topic"] or "-", _summary_reader(row), words.count(row["deliveries"]),
@@ -140,9 +145,9 @@ def summary_lines(table: pa.Table, width: int) -> list[Text]:
             "" if row["waited_for"] is None else f"{row['waited_for']} ({row['waited_share']:.0%})",
             words.count(row["again"]) if row["again"] else "",
         )
-        for row in table.to_pylist()
+        for row in every
     ]  # fmt: skip
-    return tell_clusters(headers, rows, table["cluster"].to_pylist(), width)
+    return grid_by_cluster(headers, rows, [row["cluster"] for row in every], width)
 
 
 def _summary_reader(row: Mapping[str, Any]) -> str:

@@ -32,7 +32,7 @@ POSITION = re.compile(r"(?P<topic>[^:@]+):(?P<partition>[0-9]{1,10})@(?P<offset>
 FRAMES = ("exchange_id", "request_frame", "response_frame")
 MOST = 20
 """Deliveries that are printed, if --limit says nothing: more than a terminal shows."""
-RANK = ("is_follower", "topic", "partition", "base_offset", "delivered_at")
+RANK = ("is_follower", "topic", "partition", "base_offset", "cluster", "delivered_at")
 
 
 @click.command(short_help="A record's way from its producer to its readers, hop by hop.")
@@ -77,7 +77,7 @@ def hops(
         chosen = any(settings[name] for name in CHOSEN)
         where = "what was asked for" if chosen else "this capture, as far as it can be read"
         empty = f"No record was given to a reader in {where}."
-        lines = waterfall.summary_lines(table, terminal.width()) if table.num_rows else [Text(empty)]
+        lines = [*waterfall.summary_lines(table, terminal.width())] if table.num_rows else [Text(empty)]
         if (settings["client"] or settings["broker"]) and table["p50_ms"].null_count:
             left_out = "  -: not known, for --client and --broker leave out what producers sent; try --topic"
             lines.append(Text(left_out, "dim"))

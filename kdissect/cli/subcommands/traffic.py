@@ -10,7 +10,7 @@ from rich.text import Text
 from kdissect.cli.opening import open_capture
 from kdissect.cli.options import capture_arguments, order_options, output_options, selection_options, written_as
 from kdissect.cli.printing import terminal, words
-from kdissect.cli.printing.grid import Header, gridded
+from kdissect.cli.printing.grid import Header, grid_by_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,7 +60,7 @@ def lines(table: pa.Table, width: int) -> Iterator[Text]:
         Header("most", right=True, drop=1),
     ]  # fmt: skip
     rows = (row for batch in table.to_batches(max_chunksize=ROWS) for row in batch.to_pylist())
-    yield from gridded(headers, map(_cells, rows), width)
+    yield from grid_by_cluster(headers, map(_cells, rows), table["cluster"].to_pylist(), width)
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

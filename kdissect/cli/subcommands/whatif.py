@@ -10,11 +10,11 @@ from rich.text import Text
 from kdissect.cli.opening import open_capture
 from kdissect.cli.options import capture_arguments, seconds, selection_options, size
 from kdissect.cli.printing import terminal, words
-from kdissect.cli.printing.grid import Header, grid
+from kdissect.cli.printing.grid import Header, grid_by_cluster
 from kdissect.escaping import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 BATCH_SIZE = 16384
 """Kafka's default batch.size."""
@@ -77,7 +77,7 @@ def fetched(rows: Sequence[Mapping[str, Any]], width: int, top: int) -> list[Tex
          *_later_quantiles(row)]
         for row in rows[:top]
     ]  # fmt: skip
-    return [Text(head, "bold"), *grid(headers, cells, width), *_more(len(rows) - top)]
+    return [Text(head, "bold"), *_grid(headers, cells, rows, width), *_more(len(rows) - top)]
 
 
 def batched(rows: Sequence[Mapping[str, Any]], width: int, top: int) -> list[Text]:
@@ -98,7 +98,14 @@ def batched(rows: Sequence[Mapping[str, Any]], width: int, top: int) -> list[Tex
          words.count(row["one_by_one"]) if row["one_by_one"] else "", *_later_quantiles(row)]
         for row in rows[:top]
     ]  # fmt: skip
-    return [Text(head, "bold"), *grid(headers, cells, width), *_more(len(rows) - top)]
+    return [Text(head, "bold"), *_grid(headers, cells, rows, width), *_more(len(rows) - top)]
+
+
+def _grid(
+    headers: list[Header], cells: list[list[str]], rows: Sequence[Mapping[str, Any]], width: int
+) -> Iterator[Text]:
+    """The cells of the first rows, with the clusters that these rows are of."""
+    return grid_by_cluster(headers, cells, [row["cluster"] for row in rows[: len(cells)]], width)
 
 
 def _client(row: Mapping[str, Any]) -> str:

@@ -86,6 +86,7 @@ def _answer(
     **settings: Any,
 ) -> None:  # fmt: skip
     """Ask `Capture.analysis` and print the table, or write its rows."""
+    from kdissect.cli.analyses import cluster_column
     from kdissect.cli.printing import table_rows
     from kdissect.tables.sorting import arranged
 
@@ -97,6 +98,7 @@ def _answer(
     if form in (None, "table") and output is None:
         shown = table if limit is not None else table.slice(0, ROWS)
         more = 0 if limit else whole.num_rows - shown.num_rows
+        columns = [*columns[:1], *cluster_column(whole), *columns[1:]]
         terminal.page(format_answer(shown, columns, nothing, more, terminal.row_width(), local=local))
     else:
         table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
