@@ -234,6 +234,18 @@ def test_headlines_are_shown_whole() -> None:
         assert all(f"{long}{n}" in seen for n in range(5))
 
 
+def test_of_a_capture_and_its_copy_neither_is_nearer_the_client(tmp_path: Path) -> None:
+    tiny, copy = ROOT / "captures" / "base_tiny.pcap", tmp_path / "copy.pcap"
+    copy.write_bytes(tiny.read_bytes())
+    story = [ROOT / "captures" / "stories" / f"net_delay_{end}.pcap.zst" for end in ("broker", "client")]
+    copies, ends = (
+        " ".join(line.plain for line in blocks.both_ends(kdissect.open([str(one) for one in given]).summary(), 100))
+        for given in ([tiny, copy], story)
+    )
+    assert copies.startswith("Twice: 31 exchanges seen by base_tiny.pcap and copy.pcap, counted once: 0 us up, 0 us ")
+    assert "seen by net_delay_client.pcap.zst (nearer the client) and net_delay_broker.pcap.zst, " in ends
+
+
 def test_what_happened_when() -> None:
     tables = small()
     tables["exchanges"] = rows("exchanges", [exchange(n * 100, "Produce", 1.0 + n % 7) for n in range(60)])

@@ -186,8 +186,10 @@ def both_ends(summary: Summary, width: int) -> list[Text]:
     first, second = (fit(visible(row[name]), NAMED) for name in ("first", "second"))
     offset = -row["offset_ms"]
     clock = f"{words.milliseconds(abs(offset))} {'ahead' if offset > 0 else 'behind'}"
+    apart = row["up_ms"] + row["down_ms"] > 0  # not so between copies of one file
+    lead, near = ("Both ends", " (nearer the client)") if apart else ("Twice", "")
     said = (
-        f"Both ends: {words.number_of(row['exchanges'], 'exchange')} seen by {first} (nearer the client) and {second}, "
+        f"{lead}: {words.number_of(row['exchanges'], 'exchange')} seen by {first}{near} and {second}, "
         f"counted once: {words.milliseconds(row['up_ms'])} up, {words.milliseconds(row['down_ms'])} down; the "
         f"second's clock is {clock} (to {words.milliseconds(row['uncertainty_ms'])})."
     )
