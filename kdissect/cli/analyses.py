@@ -47,7 +47,8 @@ def _broker(row: Mapping[str, Any], tables: Tables, width: int, top: int, plain:
     ends = [f"{words.count(row[end])} {end}" for end in ("closed", "replaced", "empty", "evicted", "open") if row[end]]
     facts = [f"{seen}{before}" + (f": {', '.join(ends)}." if ends else ".")]
     if row["sessions"]:
-        facts.append(f"Up to {words.count(row['peak_live'])} were alive at once, as far as the capture shows.")
+        known = "their clients knew" if row["evicted"] else "the capture shows"
+        facts.append(f"Up to {words.count(row['peak_live'])} were alive at once, as far as {known}.")
     elif row["refused"]:
         facts = ["No fetch session seen: requests for one were refused."]
     else:

@@ -56,6 +56,8 @@ def test_sessions(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     first = out.partition("Broker 2")[0]
     assert "18 fetch sessions: 8 evicted, 10 open." in first
     assert "8 to 16" in first
+    assert "Up to 16 were alive at once, as far as their clients knew." in first
+    assert "as far as the capture shows." in out.partition("Broker 2")[2]
     row = next(line.split() for line in first.splitlines() if "raw-evict-more" in line)
     assert row[:6] == ["raw-evict-more", "8", "8", "6", "8", "87fc22b24c49b596:1"]
     assert first.splitlines()[-2].split() == ["raw-evict-more", "8", "8.0", "8"]
