@@ -279,8 +279,9 @@ def _columns_of(table: pa.Table, by: Sequence[str]) -> list[str]:
     """The columns grouped by that are shown: the cluster first, where it is all that there is or the rows are of
     several."""
     others = [name for name in by if name != "cluster"]
-    told = cluster_column(table) if others else ["cluster"]
-    return [*told, *others] if "cluster" in by else others
+    if len(others) == len(by):
+        return others
+    return [*cluster_column(table), *others] if others else ["cluster"]
 
 
 def rows_of(

@@ -17,7 +17,7 @@ GAP = 2
 LEAST = 4
 """Cells of a column that is cut as far as it goes: two characters and what says that it is cut."""
 CLUSTER_CELLS = 10
-"""Of a cluster's id, which has 22 characters: its beginning tells it from others."""
+"""Of clusters' ids, of 22 characters mostly: as many as this tell them apart, if they are made at random."""
 
 
 class Header(NamedTuple):
@@ -45,8 +45,12 @@ def grid_by_cluster(
 ) -> Iterator[Text]:
     """The lines of `grid`, each row behind its cluster (`-` for None) where there are several. `clusters`: of these
     rows, and behind them of those that are not shown."""
-    if len(set(clusters)) > 1:
-        told = (fit(cluster or "-", CLUSTER_CELLS) for cluster in clusters)
+    names = {cluster or "-" for cluster in clusters}
+    if len(names) > 1:
+        longest = max(map(cell_len, names))
+        sizes = range(CLUSTER_CELLS, longest)
+        cells = next((size for size in sizes if len({fit(name, size) for name in names}) == len(names)), longest)
+        told = (fit(cluster or "-", cells) for cluster in clusters)
         headers = [Header("cluster"), *headers]
         rows = ((cluster, *row) for row, cluster in zip(rows, told, strict=False))
     return gridded(headers, rows, width)
