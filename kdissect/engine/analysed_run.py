@@ -538,9 +538,8 @@ class Pieces:
         if topics.given is not None:
             told = {known for piece in pieces for _, known in piece.topics if known}
             topics.given.names |= {(None, known): names.get(known) for known in told}
-        brokers = pa.array(list({broker for piece in pieces for _, broker in piece.askers}), TEXT)
-        clusters = dict(zip(brokers.to_pylist(), topics.brokers.resolve_clusters(brokers).to_pylist(), strict=True))
-        return [piece.with_names(names, clusters) for piece in pieces]
+        clusters = [topics.brokers.resolve_clusters(pa.array(piece.clusters, TEXT)).to_pylist() for piece in pieces]
+        return [piece.with_names(names, own) for piece, own in zip(pieces, clusters, strict=True)]
 
     def spool_all(self, spool: Spool, mark: int) -> _Aside:
         """Everything into the spool, unresolved. The rows are not kept."""

@@ -70,11 +70,10 @@ class TopicTraffic:
         """Sums of rows that are not given to `take`."""
         if self._full or not sums.num_rows:
             return
-        clients = self._clients.taken_over([client for client, _ in sums.askers])
-        clusters = self._clusters.taken_over([cluster for _, cluster in sums.askers])
+        clusters = self._clusters.taken_over(sums.clusters)
         topics = [name or known for name, known in sums.topics]
-        found = np.column_stack([sums.rows[:, : AT + 1], clusters[sums.rows[:, CLIENT]]])
-        found[:, CLIENT] = clients[found[:, CLIENT]]
+        found = np.column_stack([sums.rows[:, : AT + 1], clusters[sums.broker]])
+        found[:, CLIENT] = self._clients.taken_over(sums.clients)[sums.client]
         found[:, TOPIC] = self._topics.taken_over(topics)[found[:, TOPIC]]
         self._add(_summed(found))
 

@@ -7,7 +7,7 @@ told last; what is named without any bytes has a row too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -36,20 +36,23 @@ COUNT, LATEST = range(2)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """Sums of a block, by who asked whom and topic: codes of (client id, cluster) and (name, id), each of which may be
+    """Sums of a block, by client, broker and topic: codes of texts, of topics of (name, id), either of which may be
     None."""
 
     rows: Int64s
     """[n, WIDTH]"""
-    askers: Sequence[tuple[str | None, str | None]]
-    """The cluster is its broker, `capture<TAB>ip:port`, until names are known."""
+    client: Int64s
+    broker: Int64s
+    """[n]: of each sum, -1 for none."""
+    clients: Sequence[str]
+    clusters: Sequence[str | None]
+    """By the broker's code; the broker, `capture<TAB>ip:port`, until names are known."""
     topics: Sequence[tuple[str | None, str | None]]
 
-    def with_names(self, names: Mapping[str, str], clusters: Mapping[str | None, str | None]) -> Sums:
-        """The same with names of topics by their ids, and clusters by their brokers, as far as they are known."""
-        askers = [(client, clusters.get(broker)) for client, broker in self.askers]
+    def with_names(self, names: Mapping[str, str], clusters: Sequence[str | None]) -> Sums:
+        """The same with names of topics by their ids, as far as they are known, and these clusters."""
         topics = [(names.get(known or "") if name is None else name, known) for name, known in self.topics]
-        return Sums(self.rows, askers, topics)
+        return replace(self, clusters=clusters, topics=topics)
 
     @property
     def num_rows(self) -> int:
@@ -201,7 +204,9 @@ def traffic(
     most += 0 if direct_fetches is None else len(direct_fetches.rows.partitions)
     sums, table = memory.arrays([((most, WIDTH), np.int64), ((2 << most.bit_length(),), np.int64)])
     table[:] = -1
-    known, asked_by = np.zeros(2, np.int64), _askers(block)
+    brokers = block.directory.brokers.texts
+    asked_by = (done.client.astype(np.int64) + 1) * (len(brokers) + 1) + block.directory.broker_codes(done.conn) + 1
+    known = np.zeros(2, np.int64)
     for named, side in ((asked, 0), (given, 1)):
         number, *size = fields(named.partitions, ("index",) if side else ("index", "records_bytes"))
         sizes = size[0] if size else np.zeros(0, np.int64)
@@ -215,14 +220,5 @@ def traffic(
         codes = topics.lookup_codes(direct_fetches.topics)
         add_read(direct_fetches.rows.fetches, direct_fetches.rows.partitions, asked_by, codes, sums, table, known, SEED)
     rows = sums[: known[COUNT]].copy()
-    found, rows[:, ASKER] = np.unique(rows[:, ASKER], return_inverse=True)
-    brokers = (None, *block.directory.brokers.texts)
-    clients = (None, *done.client_ids)
-    pairs = [divmod(code, len(brokers)) for code in found.tolist()]
-    return Sums(rows, [(clients[client], brokers[broker]) for client, broker in pairs], list(topics.codes))
-
-
-def _askers(block: Block) -> Int64s:
-    """A code of who asked whom for each exchange: of its client and broker."""
-    brokers = block.directory.broker_codes(block.done.conn)
-    return (block.done.client.astype(np.int64) + 1) * (len(block.directory.brokers.texts) + 1) + brokers + 1
+    client, broker = np.divmod(rows[:, ASKER], len(brokers) + 1)
+    return Sums(rows, client - 1, broker - 1, done.client_ids, list(brokers), list(topics.codes))
