@@ -56,6 +56,7 @@ class PlainFile:
         self.path = path
         self._file: FileIO | None = None
         self._at = 0
+        self._begin = b""
         self._lock = threading.Lock()
         self.size: int | None = os.fstat(self._open_stream().fileno()).st_size
 
@@ -67,8 +68,16 @@ class PlainFile:
     def readinto(self, target: memoryview) -> int:
         """As `Stream.readinto`."""
         got = self.pread(target, self._at)
+        if len(self._begin) < HEAD:
+            self._begin += bytes(target[: min(got, HEAD - len(self._begin))])
         self._at += got
         return got
+
+    def is_overwritten(self) -> bool:
+        """Whether the file is not the one that was read so far with more bytes: it is shorter, or begins otherwise."""
+        begin = bytearray(len(self._begin))
+        got = self.pread(memoryview(begin), 0)
+        return got < len(begin) or begin != self._begin or os.fstat(self._open_stream().fileno()).st_size < self._at
 
     def pread(self, target: memoryview, offset: int) -> int:
         """As `Stream.pread`."""

@@ -141,6 +141,9 @@ class FileReader:
                 cursor = window.end
             window.advance(cursor, start, start + size)
         target = window.target()
+        if follow and isinstance(self.stream, PlainFile) and self.stream.is_overwritten():
+            self.stream.problem = self.stream.problem or "another capture was written over it, which is not read"
+            return 0, True
         if not follow or isinstance(self.stream, PlainFile):
             got = self.stream.readinto(target)
             ended = got < len(target)

@@ -45,6 +45,16 @@ def test_a_kind_casts_and_a_value_that_does_not_fit_raises() -> None:
         arrow_array(np.array([1 << 40]), pa.int32())
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_fields_of_packed_records_come_aligned(size: int) -> None:
+    """Arrow's joins and groups warn of others on standard error."""
+    records = np.zeros(size, np.dtype([("kind", "u1"), ("bytes", "i8")]))
+    records["bytes"] = np.arange(size) + 7
+    made = arrow_array(records["bytes"])
+    assert made.to_pylist() == list(range(7, 7 + size))
+    assert made.buffers()[1].address % 8 == 0
+
+
 def test_the_memory_is_that_of_the_values() -> None:
     values = np.arange(4)
     assert arrow_array(values).buffers()[1].address == values.ctypes.data

@@ -364,6 +364,20 @@ def test_following_a_growing_file(tmp_path: Path) -> None:
     assert times == [t for t, _ in PACKETS]
 
 
+@pytest.mark.parametrize("packets", [3, 10], ids=["shorter", "longer"])
+def test_a_file_that_is_overwritten_while_it_is_followed(packets: int, tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap(PACKETS[:10]))
+    (capture,) = open_captures(path)
+    times: list[int] = []
+    for piece in capture.blocks(Window(), follow=True):
+        times += piece.packets[:, r.TIME].tolist()
+        if piece.idle:
+            path.write_bytes(pcap(PACKETS[10 : 10 + packets]))
+    assert times == [t for t, _ in PACKETS[:10]]
+    assert [one.detail for one in capture.problems] == ["another capture was written over it, which is not read"]
+
+
 def test_following_a_pipe() -> None:
     import os
     import threading

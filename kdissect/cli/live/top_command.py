@@ -132,6 +132,9 @@ def top(
         else:
             with contextlib.suppress(KeyboardInterrupt):
                 _until_over(session, None)
+        if figures.ended and not source.patient:
+            for problem in source.capture.problems[-1:]:
+                terminal.say(f"{name}: {problem.detail}")
     if figures.error:
         from kdissect.problems import CaptureUnreadable
 
