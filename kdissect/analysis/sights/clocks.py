@@ -304,7 +304,7 @@ def offsets_table(clocks: Sequence[Clock], places: Sequence[Place]) -> pa.Table:
     made = [
         (
             *(places[place].name for place in (one.first, one.second)), one.connections, one.exchanges,
-            -one.height / 1e6, -one.slope / 1e3, max(one.least, 0.0) / 2e6, one.up / 1e6, one.down / 1e6,
+            0.0 - one.height / 1e6, 0.0 - one.slope / 1e3, max(one.least, 0.0) / 2e6, one.up / 1e6, one.down / 1e6,
             f"{places[one.first].capture}{SEPARATOR}",
         )
         for one in clocks

@@ -86,11 +86,11 @@ KINDS = {
         },
         sentence={
             "broker": (
-                "Up to {sessions:n} fetch sessions were alive at once on broker {broker}. Kafka's default is {slots:n} "
-                "slots a broker (max.incremental.fetch.session.cache.slots)."
+                "Clients held up to {sessions:n} fetch sessions at once on broker {broker}. Kafka's default is "
+                "{slots:n} slots a broker (max.incremental.fetch.session.cache.slots)."
             ),
             "shards": (
-                "Up to {sessions:n} fetch sessions were alive at once in one shard of broker {broker} (of "
+                "Clients held up to {sessions:n} fetch sessions at once in one shard of broker {broker} (of "
                 "{shards:?shard|shards} {shards:all}). Kafka's default is {slots:n} slots a shard "
                 "(max.incremental.fetch.session.cache.slots is for all eight)."
             ),
