@@ -90,8 +90,8 @@ KINDS = {
                 "{slots:n} slots a broker (max.incremental.fetch.session.cache.slots)."
             ),
             "shards": (
-                "Clients held up to {sessions:n} fetch sessions at once in one shard of broker {broker} (of "
-                "{shards:?shard|shards} {shards:all}). Kafka's default is {slots:n} slots a shard "
+                "Clients held up to {sessions:n} fetch sessions at once in one shard of broker {broker}, of "
+                "{shards:?shard|shards} {shards:all}. Kafka's default is {slots:n} slots a shard "
                 "(max.incremental.fetch.session.cache.slots is for all eight)."
             ),
         },
