@@ -57,7 +57,8 @@ def test_a_run_that_fails_changes_nothing(tmp_path: Path) -> None:
     broken = LinkedTables(tmp_path)
     Path(broken.place("exchanges")).mkdir(parents=True)
     assert texts(tmp_path, "exchanges") == {"good"}
-    LinkedTables(tmp_path)  # has its room
+    after = LinkedTables(tmp_path)  # has its room
+    assert after.place("exchanges") != broken.place("exchanges"), "whose run may wake up"
     assert not Path(broken.place("exchanges")).exists()
     assert texts(tmp_path, "exchanges") == {"good"}
     run(tmp_path, "exchanges", text="better")

@@ -60,12 +60,14 @@ class LinkedTables:
         self._folder = folder.resolve()
         self._below = self._folder / SNAPSHOTS
         newest = self._below / NEWEST
-        number = int(newest.resolve().name) if newest.is_symlink() else 0
+        before = int(newest.resolve().name) if newest.is_symlink() else 0
         with naming_output(self._below):
-            for name in _numbered(os.listdir(self._below) if self._below.is_dir() else []):
-                if int(name) > number:
+            there = _numbered(os.listdir(self._below) if self._below.is_dir() else [])
+            for name in there:
+                if int(name) > before:
                     shutil.rmtree(self._below / name)
-        self._mine = f"{number + 1:06}"
+        # Not the number of one that was left, whose run may be suspended and write there when it wakes up.
+        self._mine = f"{max(map(int, there), default=0) + 1:06}"
 
     def place(self, table: str) -> str:
         """See Snapshots."""
