@@ -23,7 +23,7 @@ from kdissect.spark.whole_dataset import WholeDataset
 from kdissect.spark.workers import runs_on_this_machine
 from kdissect.tables.declaration import columns_of
 from kdissect.tables.host_names import read_names
-from kdissect.tables.projection import list_names
+from kdissect.tables.projection import choose_columns_of_each
 from kdissect.tables.recording import Reading
 
 if TYPE_CHECKING:
@@ -163,12 +163,8 @@ def prepare(
     CaptureError."""
     if transport not in (None, *TRANSPORTS):
         raise UsageError(f"transport is {' or '.join(TRANSPORTS)}, not {transport!r}")
-    asked = (
-        dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(MADE if tables is None else list_names(tables))
-    )
-    columns = {name: columns_of(name, None if some is None else list_names(some)) for name, some in asked.items()}
-    if empty := [name for name, some in columns.items() if not some]:
-        raise UsageError(f"no column of table {empty[0]!r} is named")
+    asked = choose_columns_of_each(MADE if tables is None else tables)
+    columns = {name: columns_of(name, some) for name, some in asked.items()}
     keys = None if keylog is None else read_key_log(keylog)
     named = read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts)
     near, far = split_local(paths)

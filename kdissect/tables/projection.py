@@ -98,8 +98,10 @@ def list_names(names: str | Iterable[str]) -> list[str]:
 
 def choose_columns(table: str, columns: str | Iterable[str] | None) -> list[str] | None:
     """The names of columns of a table, in the order asked for; None for all. Raises UsageError for an unknown table or
-    column, and for a column that is named twice."""
+    column, for a column that is named twice, and for none at all: rows without columns have no number."""
     listed = columns_of(table, None if columns is None else list_names(columns))
+    if not listed:
+        raise UsageError(f"no column of table {table!r} is named")
     return None if columns is None else listed
 
 

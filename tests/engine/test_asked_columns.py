@@ -46,9 +46,11 @@ def read_in_pieces(capture: kdissect.Capture, columns: list[str]) -> object:
         read_in_pieces,
     ],
 )
-def test_a_column_that_is_named_twice_is_refused(read: Callable[[kdissect.Capture, list[str]], object]) -> None:
+def test_a_column_twice_and_none_at_all_are_refused(read: Callable[[kdissect.Capture, list[str]], object]) -> None:
     with pytest.raises(UsageError, match="column 'api' of table 'exchanges' is named twice"):
         read(kdissect.open(TINY), ["api", "latency_ms", "api"])
+    with pytest.raises(UsageError, match="no column of table 'exchanges' is named"):
+        read(kdissect.open(TINY), [])
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "zeek"])

@@ -299,8 +299,9 @@ def _started(
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    # PySpark's own server would print a traceback where the JVM ends.
-    session.sparkContext._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    accumulators = getattr(session.sparkContext, "_accumulatorServer", None)
+    if accumulators is not None:  # it would print a traceback where the JVM ends
+        accumulators.handle_error = lambda *_: None
     if silent:
         hushed.over()
     has_ended = False
