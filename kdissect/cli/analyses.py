@@ -239,7 +239,7 @@ def latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = Fal
     """Latencies by group; `by` are the columns grouped by."""
     if not table.num_rows:
         return [Text("No Kafka exchange in what was read.")]
-    columns = [*_columns_of(table, by), *(["at"] if "at" in table.column_names else []), *LATENCY]
+    columns = [*_shown_keys(table, by), *(["at"] if "at" in table.column_names else []), *LATENCY]
     shown = [name for name in columns if name not in ("throttled_ms", "errors") or any(table[name].to_pylist())]
     return rows_of(table, shown, width, DROPPED, local=local)
 
@@ -248,7 +248,7 @@ def delivery_latency(table: pa.Table, by: Sequence[str], width: int, *, local: b
     """How long deliveries took by group; `by` are the columns grouped by."""
     if not table.num_rows:
         return [Text("No record batch that a consumer was given in what was read.")]
-    columns = [*_columns_of(table, by), *(["at"] if "at" in table.column_names else []), *DELIVERY_LATENCY]
+    columns = [*_shown_keys(table, by), *(["at"] if "at" in table.column_names else []), *DELIVERY_LATENCY]
     shown = [name for name in dict.fromkeys(columns) if name in table.column_names]
     if table["timed"].equals(table["deliveries"]):
         shown.remove("timed")
@@ -275,7 +275,7 @@ def cluster_column(table: pa.Table) -> list[str]:
     return ["cluster"] if len(table["cluster"].unique()) > 1 else []
 
 
-def _columns_of(table: pa.Table, by: Sequence[str]) -> list[str]:
+def _shown_keys(table: pa.Table, by: Sequence[str]) -> list[str]:
     """The columns grouped by that are shown: the cluster first, where it is all that there is or the rows are of
     several."""
     others = [name for name in by if name != "cluster"]
@@ -351,7 +351,7 @@ def diff(tables: Tables, by: Sequence[str], width: int, *, top: int | None = Non
         blocks.append([Text(title, "bold"), *lines, *_more(network.num_rows - top, "connections")])
     slower = tables["latency"]
     sides = [f"{name}_{side}" for name in ("counted", "own_p50_ms", "own_p99_ms") for side in "ab"]
-    columns = [*_columns_of(slower, by), *sides, "change_own_ms", "p_value", "part", "waits_a", "waits_b"]
+    columns = [*_shown_keys(slower, by), *sides, "change_own_ms", "p_value", "part", "waits_a", "waits_b"]
     dropped = ("waits_a", "waits_b", "own_p99_ms_a", "own_p99_ms_b", "part", "counted_a", "counted_b")
     lines = rows_of(slower.slice(0, top), columns, width, dropped)
     title = (

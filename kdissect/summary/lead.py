@@ -95,8 +95,16 @@ def _harm(worst: Incident, incidents: Sequence[Incident]) -> list[Mapping[str, A
             if (one.severity in SEVERITIES[:2] or one.severity == worst.severity)
             and one.headline["client_id"] is not None
             and not _by_brokers(one.headline) and _overlap(one, worst.at, end)
+            and not _is_apart(worst.headline, one.headline)
         ]  # fmt: skip
     return sorted(seen, key=lambda row: (SEVERITIES.index(row["severity"]), row["client_id"] is None))
+
+
+def _is_apart(worst: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether one finding cannot have set off the other: it is of another cluster, or each is a client's own doing."""
+    own_doing = worst["cause"] == other["cause"] == "client" and worst["client_id"] != other["client_id"]
+    clusters = {row["cluster"] for row in (worst, other)} - {None}
+    return own_doing or len(clusters) > 1
 
 
 def _overlap(incident: Incident, begin: datetime, end: datetime) -> bool:

@@ -20,7 +20,8 @@ def finding(
     at = BEGIN + timedelta(seconds=second)
     return {
         "id": id, "severity": severity, "headline": headline, "incident": incident, "first_at": at,
-        "last_at": at + timedelta(seconds=5), "cause": "broker", "broker": None, "client_id": None, **more,
+        "last_at": at + timedelta(seconds=5), "cause": "broker", "broker": None, "client_id": None, "cluster": None,
+        **more,
     }  # fmt: skip
 
 
@@ -55,6 +56,24 @@ def test_incidents_as_bad_as_the_worst_are_named() -> None:
     assert lead_sentence([worst, same, later, info]) == (
         "01:12:23 client p sends tiny batches; client c got little. Cause: settings."
     )
+
+
+@pytest.mark.parametrize(
+    ("cause", "client", "cluster", "named"),
+    [
+        ("client", "c", "x", False),
+        ("client", "p", "x", True),
+        ("unknown", "c", "x", True),
+        ("unknown", "c", "y", False),
+    ],
+)
+def test_what_another_client_did_itself_and_other_clusters_are_no_harm(
+    cause: str, client: str, cluster: str, named: bool
+) -> None:
+    worst = finding("data_lost", "high", "client p sent too much", cause="client", client_id="p", cluster="x")
+    other = finding("slow", "high", "it was slow", incident=2, cause=cause, client_id=client, cluster=cluster)
+    said = lead_sentence([worst, other])
+    assert said == f"01:12:23 client p sent too much{'; it was slow' if named else ''}. Cause: client p."
 
 
 def test_nothing_is_said_without_an_incident() -> None:
