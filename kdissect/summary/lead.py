@@ -101,10 +101,11 @@ def _harm(worst: Incident, incidents: Sequence[Incident]) -> list[Mapping[str, A
 
 
 def _is_apart(worst: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether one finding cannot have set off the other: it is of another cluster, or each is a client's own doing."""
-    own_doing = worst["cause"] == other["cause"] == "client" and worst["client_id"] != other["client_id"]
+    """Whether one finding cannot have set off the other: they are of two clusters, or the first is a client's own doing
+    and the other has another cause."""
     clusters = {row["cluster"] for row in (worst, other)} - {None}
-    return own_doing or len(clusters) > 1
+    has_own_cause = other["cause"] != "unknown" and _owner(other) != _owner(worst)
+    return len(clusters) > 1 or (worst["cause"] == "client" and has_own_cause)
 
 
 def _overlap(incident: Incident, begin: datetime, end: datetime) -> bool:
