@@ -100,12 +100,12 @@ def _harm(worst: Incident, incidents: Sequence[Incident]) -> list[Mapping[str, A
     return sorted(seen, key=lambda row: (SEVERITIES.index(row["severity"]), row["client_id"] is None))
 
 
-def _is_apart(worst: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether one finding cannot have set off the other: they are of two clusters, or the first is a client's own doing
-    and the other has another cause."""
-    clusters = {row["cluster"] for row in (worst, other)} - {None}
-    has_own_cause = other["cause"] != "unknown" and _owner(other) != _owner(worst)
-    return len(clusters) > 1 or (worst["cause"] == "client" and has_own_cause)
+def _is_apart(cause: Mapping[str, Any], harm: Mapping[str, Any]) -> bool:
+    """Whether a finding cannot have set off another one: they are of two clusters, or the first is a client's own doing
+    and the second has another cause."""
+    clusters = {row["cluster"] for row in (cause, harm)} - {None}
+    has_own_cause = harm["cause"] != "unknown" and _owner(harm) != _owner(cause)
+    return len(clusters) > 1 or (cause["cause"] == "client" and has_own_cause)
 
 
 def _overlap(incident: Incident, begin: datetime, end: datetime) -> bool:
