@@ -16,7 +16,7 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import Float64s, figures, group
 from kdissect.analysis.latency import SECOND, SHARES, begun_at
-from kdissect.arrays.arrow import NULL_TIME, Int64s, encoded, instants, ints, reals
+from kdissect.arrays.arrow import NULL_TIME, Int64s, equal, instants, ints, reals
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import api_name
 
@@ -27,7 +27,7 @@ BUCKETS = 2600
 """Edges at RATIO up to half a year."""
 DURATIONS = ("latency_ms", "broker_ms", "excess_ms")
 LATENCY, BROKER, EXCESS = range(len(DURATIONS))
-SUMS = ("exchanges", "answered", "errors", "throttled_ms", "request_bytes", "response_bytes", "took")
+SUMS = ("exchanges", "errors", "throttled_ms", "request_bytes", "response_bytes", "took")
 """Figures that add up; `took`: all latencies together."""
 MOST_WAITING = 1 << 17
 """Exchanges that wait for their fetch, some MB; of more the earliest have no excess."""
@@ -76,8 +76,7 @@ class LatencyCounts:
         self._sums += added
         for duration in range(len(DURATIONS)):
             self._add_durations(duration, code, values[duration])
-        apis, names = encoded(exchanges["api"].combine_chunks())
-        later = np.array([*(name == api_name(ApiKey.FETCH) for name in names), False])[apis] & (at < 0)
+        later = equal(exchanges, "api", api_name(ApiKey.FETCH)) & (at < 0)
         waiting = np.stack([*keys, code])[:, later]
         self._waiting = np.concatenate([self._waiting, waiting], axis=1)[:, -MOST_WAITING:]
 
@@ -100,8 +99,7 @@ class LatencyCounts:
     def _added(self, exchanges: pa.Table, values: npt.NDArray[np.float64]) -> list[Float64s | Int64s]:
         """The values that each exchange adds to SUMS."""
         return [
-            np.ones(exchanges.num_rows), (~np.isnan(values[LATENCY])).astype(np.int64),
-            (ints(exchanges, "error_code", 0) != 0).astype(np.int64),
+            np.ones(exchanges.num_rows), (ints(exchanges, "error_code", 0) != 0).astype(np.int64),
             reals(exchanges, "throttle_ms"), np.maximum(ints(exchanges, "request_bytes", 0), 0),
             np.maximum(ints(exchanges, "response_bytes", 0), 0), values[LATENCY],
         ]  # fmt: skip
@@ -143,19 +141,24 @@ class LatencyCounts:
             column = [key[n] for key in keys]
             kind = pa.string() if self._like is None else self._like.field(name).type
             out[name] = instants(np.array(column, np.int64)) if name == "at" else pa.array(column, kind)
-        for name in ("exchanges", "answered", "errors"):
-            out[name] = pa.array(sums[name].astype(np.int64))
-        for name, share in SHARES:
-            out[name] = figures(self._quantile(LATENCY, share)[order])
+        answered, latencies = self._quantiles(LATENCY, [share for _, share in SHARES])
+        _, of_brokers = self._quantiles(BROKER, (0.5, 0.99))
+        beyond, excesses = self._quantiles(EXCESS, (0.5, 0.99))
+        answered = answered[order]
+        out["exchanges"] = pa.array(sums["exchanges"].astype(np.int64))
+        out["answered"] = pa.array(answered)
+        out["errors"] = pa.array(sums["errors"].astype(np.int64))
+        for (name, _), values in zip(SHARES, latencies, strict=True):
+            out[name] = figures(values[order])
         largest = np.where(np.isinf(self._largest), np.nan, self._largest)[order]
         out["max_ms"] = figures(largest[:, LATENCY])
         with np.errstate(invalid="ignore", divide="ignore"):
-            out["mean_ms"] = figures(sums["took"] / np.where(sums["answered"] > 0, sums["answered"], np.nan))
-        out["broker_p50_ms"] = figures(self._quantile(BROKER, 0.5)[order])
-        out["broker_p99_ms"] = figures(self._quantile(BROKER, 0.99)[order])
-        out["excess_count"] = pa.array(self._known_counts(EXCESS)[order])
-        out["excess_p50_ms"] = figures(self._quantile(EXCESS, 0.5)[order])
-        out["excess_p99_ms"] = figures(self._quantile(EXCESS, 0.99)[order])
+            out["mean_ms"] = figures(sums["took"] / np.where(answered > 0, answered, np.nan))
+        for name, values in zip(("broker_p50_ms", "broker_p99_ms"), of_brokers, strict=True):
+            out[name] = figures(values[order])
+        out["excess_count"] = pa.array(beyond[order])
+        for name, values in zip(("excess_p50_ms", "excess_p99_ms"), excesses, strict=True):
+            out[name] = figures(values[order])
         out["excess_max_ms"] = figures(largest[:, EXCESS])
         out["throttled_ms"] = pa.array(sums["throttled_ms"])
         for name in ("request_bytes", "response_bytes"):
@@ -165,29 +168,23 @@ class LatencyCounts:
         out["per_second"] = figures(sums["exchanges"] / span if span > 0 else np.full(len(order), np.nan))
         return pa.table(out)
 
-    def _histogram(self, duration: int) -> tuple[Int64s, Int64s, Int64s]:
-        """Group, bucket and count of one of DURATIONS, in their order."""
+    def _quantiles(self, duration: int, shares: Sequence[float]) -> tuple[Int64s, list[Float64s]]:
+        """Of one of DURATIONS by group: of how many exchanges it is known, and for each share the quantile, linear
+        between the two durations that the share lies between; NaN where nothing is known."""
         which, bucket = self._buckets // BUCKETS, self._buckets % BUCKETS
         mine = which % len(DURATIONS) == duration
-        return which[mine] // len(DURATIONS), bucket[mine], self._counts[mine]
-
-    def _known_counts(self, duration: int) -> Int64s:
-        """By group, of how many exchanges it is known."""
-        code, _, counts = self._histogram(duration)
-        return np.bincount(code, weights=counts, minlength=len(self._sums)).astype(np.int64)
-
-    def _quantile(self, duration: int, share: float) -> Float64s:
-        """By group, linear between the two durations that the share lies between; NaN where nothing is known."""
-        _, bucket, counts = self._histogram(duration)
-        total = self._known_counts(duration)
+        code, bucket, counts = which[mine] // len(DURATIONS), bucket[mine], self._counts[mine]
+        total = np.bincount(code, weights=counts, minlength=len(self._sums)).astype(np.int64)
         before, upto = np.cumsum(total) - total, np.cumsum(counts)
-        at = share * np.maximum(total - 1, 0)
 
         def value(rank: Float64s) -> Float64s:
             place = np.searchsorted(upto, before + rank + 1)
             middle = SMALLEST_MS * RATIO ** (np.append(bucket, 0)[np.minimum(place, len(bucket))] + 0.5)
             return np.minimum(middle, self._largest[:, duration])
 
-        low, high = (np.where(total > 0, value(rank), np.nan) for rank in (np.floor(at), np.ceil(at)))
-        found: Float64s = low + (high - low) * (at - np.floor(at))
-        return found
+        found: list[Float64s] = []
+        for share in shares:
+            at = share * np.maximum(total - 1, 0)
+            low, high = (np.where(total > 0, value(rank), np.nan) for rank in (np.floor(at), np.ceil(at)))
+            found.append(low + (high - low) * (at - np.floor(at)))
+        return total, found

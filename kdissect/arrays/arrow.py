@@ -165,6 +165,16 @@ def encoded(column: pa.Array) -> tuple[Int64s, list[Any]]:
     return numbers(column.indices), column.dictionary.to_pylist()
 
 
+def equal(table: pa.Table, column: str, value: str) -> Flags:
+    """Where a text column has this value, as flags; a table without the column has it nowhere."""
+    found = one(table, column)
+    if found is None or not len(found):
+        return np.zeros(table.num_rows, np.bool_)
+    codes, values = encoded(found)
+    flags: Flags = np.append(np.array([text == value for text in values], np.bool_), False)[codes]
+    return flags
+
+
 class Growing:
     """Columns of int64 that are worked out once of each value of lists that grow: of a list that begins as one of the
     last few lists did, only the values behind are looked at.

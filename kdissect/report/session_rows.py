@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.cluster_split import clusters_of, each_cluster, known_clusters
+from kdissect.analysis.cluster_split import clusters_of, known_clusters, with_cluster
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import group
 from kdissect.analysis.sessions import session_figures
@@ -167,25 +167,19 @@ class SessionRows:
 
     def creators(self) -> pa.Table:
         """See `session_figures.creators`."""
-        names = [*self.events.keys, "first_exchange_id"]
-        columns = zip(*((*key, exchange) for key, exchange in self._first.items()), strict=True)
-        first = pa.table([pa.array(column, pa.string()) for column in columns] or [[]] * len(names), names)
-        tables = {"totals": self.events.totals(), "first": first}
-        return session_figures.creators_of(each_cluster(tables, lambda part: _sums(part["totals"], part["first"])))
+        totals, known = self.events.totals(), known_clusters(self._clusters)
+        if len(known) == 1:  # rows without a cluster are of the only one
+            totals = summed(with_cluster(totals, known[0]), self.events.keys, EVENTS)
+        first: dict[tuple[Any, ...], str] = {}
+        for (cluster, *of), exchange in self._first.items():
+            first.setdefault((known[0] if len(known) == 1 else cluster, *of), exchange)
+        keys = zip(*(totals[name].to_pylist() for name in self.events.keys), strict=True)
+        exchanges = pa.array([first.get(key) for key in keys], pa.string())
+        return session_figures.creators_of(with_columns(totals, {"first_exchange_id": exchanges}))
 
     def epochs(self, lines: pa.Table) -> pa.Table:
         """See `epochs`."""
         return epochs(pa.concat_tables(self._points), lines) if self._points else EPOCHS.empty_table()
-
-
-def _sums(totals: pa.Table, first: pa.Table) -> pa.Table:
-    """The events of one cluster by broker and client, with first_exchange_id."""
-    found: dict[tuple[Any, ...], str] = {}
-    for row in first.to_pylist():
-        found.setdefault((row["broker"], row["client_id"]), row["first_exchange_id"])
-    sums = summed(totals, ["broker", "client_id"], EVENTS)
-    keys = zip(sums["broker"].to_pylist(), sums["client_id"].to_pylist(), strict=True)
-    return with_columns(sums, {"first_exchange_id": pa.array([found.get(key) for key in keys], pa.string())})
 
 
 def alive(demand: pa.Table, fetch_sessions: pa.Table, fetches: pa.Table) -> pa.Table:

@@ -15,7 +15,8 @@ from kdissect.analysis.findings.catalogue import KINDS, choose
 from kdissect.analysis.findings.phrases import time_text
 from kdissect.analysis.findings.template import fill
 from kdissect.analysis.grouping import merge_spans
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, encoded, ints, latest, one, reals, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, earliest, ints, latest, reals, times
+from kdissect.arrays.arrow import equal as equal
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
@@ -227,15 +228,6 @@ def names(texts: pa.ChunkedArray) -> list[str]:
 def client_ids(rows: pa.Table) -> list[str | None]:
     """The client ids of rows, each once, in order; None last, for rows without one."""
     return sorted({name or None for name in pc.unique(rows["client_id"]).to_pylist()}, key=lambda one: (not one, one))
-
-
-def equal(table: pa.Table, column: str, value: str) -> Any:
-    """Where a text column has this value, as flags."""
-    found = one(table, column)
-    if found is None or not len(found):
-        return np.zeros(table.num_rows, np.bool_)
-    codes, values = encoded(found)
-    return np.append(np.array([text == value for text in values], np.bool_), False)[codes]
 
 
 def owners(rows: pa.Table, connections: pa.Table) -> Int64s:

@@ -10,7 +10,7 @@ from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.grouping import Groups, group
 from kdissect.analysis.sessions.session_rules import END_REASONS
 from kdissect.analysis.sessions.slots import slot_demand
-from kdissect.arrays.arrow import Coder, Flags, ints
+from kdissect.arrays.arrow import Coder, Flags, equal, ints
 
 OUTCOMES = {
     "refused": "refused",
@@ -19,12 +19,6 @@ OUTCOMES = {
     "topic_id_errors": "topic_id_error",
 }
 """Columns that count fetches by `session_outcome`."""
-
-
-def _equals(table: pa.Table, column: str, word: str) -> Flags:
-    coder = Coder()
-    flags: Flags = coder.column(table, column) == coder.codes.get(word, -2)
-    return flags
 
 
 def brokers(fetches: pa.Table, fetch_sessions: pa.Table) -> pa.Table:
@@ -70,8 +64,8 @@ def _brokers(fetches: pa.Table, fetch_sessions: pa.Table) -> pa.Table:
         "created": count(~censored),
         "left_censored": count(censored),
         "peak_live": pa.array([peak[name] for name in both.keys["broker"].to_pylist()], pa.int64()),
-        **{reason: count(_equals(fetch_sessions, "end_reason", reason)) for reason in END_REASONS},
-        **{name: count(_equals(asked, "session_outcome", word), fetch_code) for name, word in OUTCOMES.items()},
+        **{reason: count(equal(fetch_sessions, "end_reason", reason)) for reason in END_REASONS},
+        **{name: count(equal(asked, "session_outcome", word), fetch_code) for name, word in OUTCOMES.items()},
         **{name: total(name) for name in ("requests", "churn", "request_bytes", "full_request_bytes_avoided")},
     }
     return pa.table(columns)
@@ -107,14 +101,14 @@ def events(fetches: pa.Table) -> pa.Table:
     """The session events of fetches that may have a session, a row each. Columns: exchange_id, broker, client_id, and 0
     or 1 for created, refused, reused, ended, lost, epoch_errors (see `creators`, which reads the same columns)."""
     rows = fetches.filter(pa.array(~np.asarray(_sessionless(fetches)), pa.bool_()))
-    created = _equals(rows, "session_outcome", "created")
+    created = equal(rows, "session_outcome", "created")
     flags = {
         "created": created,
-        "refused": _equals(rows, "session_outcome", "refused"),
-        "reused": _equals(rows, "session_outcome", "continued"),
-        "ended": _equals(rows, "session_outcome", "closed") | (created & _equals(rows, "request_kind", "replace")),
-        "lost": _equals(rows, "session_outcome", "evicted_or_unknown"),
-        "epoch_errors": _equals(rows, "session_outcome", "epoch_error"),
+        "refused": equal(rows, "session_outcome", "refused"),
+        "reused": equal(rows, "session_outcome", "continued"),
+        "ended": equal(rows, "session_outcome", "closed") | (created & equal(rows, "request_kind", "replace")),
+        "lost": equal(rows, "session_outcome", "evicted_or_unknown"),
+        "epoch_errors": equal(rows, "session_outcome", "epoch_error"),
     }
     columns = {name: rows[name] for name in ("exchange_id", "broker", "client_id")}
     return pa.table({**columns, **{name: pa.array(one.astype(np.int64)) for name, one in flags.items()}})
