@@ -1,4 +1,5 @@
-"""Structs of 64-bit words, declared once as classes, for kernels and Python alike: integers, and numbers as float64.
+"""Structs of 64-bit words, declared once as classes, for kernels and Python alike: integers, two to a word where they
+are `Half`, and numbers as float64.
 
     @struct
     class Node:
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +37,13 @@ Flags = npt.NDArray[np.bool_]
 Records = npt.NDArray[Any]
 """A structured array of structs."""
 
-_WORD, _REAL = np.dtype(np.int64), np.dtype(np.float64)
-_DTYPES: dict[Any, np.dtype[Any]] = {}
+Half = Annotated[int, np.int32]
+"""A field of 32 bits."""
+
+_WORD, _REAL, _HALF = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.int32)
+_DTYPES: dict[Any, np.dtype[Any]] = {int: _WORD, float: _REAL, Half: _HALF}
 _OFFSETS: dict[Any, Any] = {}
-_PLAIN: dict[Any, Any] = {"int": int, "float": float}
+_PLAIN: dict[Any, Any] = {"int": int, "float": float, "Half": Half}
 """What nearly all fields are, and needs no evaluation."""
 
 
@@ -48,17 +52,20 @@ def _accessor(name: str) -> property:
 
 
 def struct(declared: type[S]) -> type[S]:
-    """Give a class of annotated fields its layout: `int` and `float` are one word, another struct lies inside,
-    `Annotated[list[...], n]` is `n` of either, one behind the other."""
+    """Give a class of annotated fields its layout: `int` and `float` are one word, `Half` is half of one, another
+    struct lies inside, `Annotated[list[...], n]` is `n` of either, one behind the other."""
     module = vars(sys.modules[declared.__module__])
     fields: list[tuple[Any, ...]] = []
     for name, text in declared.__annotations__.items():
         kind = _PLAIN.get(text) or (eval(text, module) if isinstance(text, str) else text)
-        count = getattr(kind, "__metadata__", ())
+        count = () if kind in _DTYPES else getattr(kind, "__metadata__", ())
         if count:
             (kind,) = kind.__origin__.__args__
-        fields.append((name, _REAL if kind is float else _DTYPES.get(kind, _WORD), *count))
+        fields.append((name, _DTYPES.get(kind, _WORD), *count))
     plain = np.dtype(fields, align=True)
+    if plain.itemsize % _WORD.itemsize:  # an odd number of halves
+        fields.append(("_", _HALF))
+        plain = np.dtype(fields, align=True)
     row = type(declared.__name__, (np.void,), {name: _accessor(name) for name in plain.names or ()})
     _DTYPES[declared] = np.dtype((row, plain))
     return declared
@@ -76,7 +83,7 @@ def width(kind: type) -> int:
 
 def offsets(kind: type[S]) -> S:
     """An object with a struct's fields, each of them the word where it begins; of an inner struct such an object, of
-    several a list. One for all who ask."""
+    several a list. Halves have none. One for all who ask."""
     if kind not in _OFFSETS:
         _OFFSETS[kind] = _offsets(kind, _DTYPES[kind], 0)
     found: S = _OFFSETS[kind]
@@ -89,6 +96,8 @@ def _offsets(kind: type[S], layout: np.dtype[Any], begin: int) -> S:
         inner, offset = layout.fields[name][:2]  # type: ignore[index]
         at = begin + offset // _WORD.itemsize
         element, count = inner.subdtype or (inner, ())
+        if element == _HALF:
+            continue
         own = None if element in (_WORD, _REAL) else next(own for own, known in _DTYPES.items() if known == element)
         if own is None:
             setattr(found, name, at)

@@ -16,7 +16,7 @@ from kdissect.analysis.diff import diff, match, network, slower, versions
 from kdissect.analysis.findings import FINDERS, LIMITS, findings
 from kdissect.analysis.findings.finders import Seen
 from kdissect.analysis.latency import latency
-from kdissect.analysis.sessions import session_layout, session_rules
+from kdissect.analysis.sessions import session_rules
 from kdissect.analysis.sessions.membership import implied
 from kdissect.analysis.sessions.shares import sessions_of, uses
 from kdissect.analysis.sessions.tracker import SessionTracker
@@ -313,9 +313,9 @@ def test_memory_is_bounded_by_giving_up_what_is_unused(monkeypatch: pytest.Monke
     monkeypatch.setattr(session_rules, "MAX_LIVE_PARTITIONS", 100)
     tracker = SessionTracker()
     found = tracker.feed(fetches, parts)
-    meta = tracker.state.M
-    assert meta[session_layout.M_LIVE_S] <= 20
-    assert meta[session_layout.M_LIVE_P] <= 100
+    count = tracker.state.count
+    assert count.live_sessions <= 20
+    assert count.live_stays <= 100
     last = found.fetches.to_pylist()[-2:]
     assert [row["epoch_status"] for row in last] == ["unknown_start", "ok"]
     assert [row["implied_partitions"] for row in last] == [None, 10]

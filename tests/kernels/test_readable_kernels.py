@@ -19,7 +19,7 @@ MOST_ARGUMENTS = 12
 UNEXPLAINED = {"kafka/streams/state.py", "schema/filling.py", "schema/vm.py", "tcp/layout.py"}
 """Modules with structs that have fields without a line."""
 NUMBERED = {
-    "analysis/ledger/interval_sweep.py", "analysis/sessions/session_layout.py", "capture/pcap.py",
+    "analysis/ledger/interval_sweep.py", "capture/pcap.py",
     "kafka/recordsets/record_kernels.py", "live/waiting.py", "net/segment.py", "rewriting/field_kernels.py",
     "rewriting/hiding_kernels.py", "rewriting/place_kernels.py", "spark/stages/skimming.py",
     "tables/fetch_kernels.py", "tables/traffic_sums.py",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kdissect.kernels.kernel import kernel
-from kdissect.kernels.structs import offsets, record, struct, structs, view, width, words
+from kdissect.kernels.structs import Half, offsets, record, rows_of, struct, structs, view, width, words
 
 
 @struct
@@ -25,7 +25,20 @@ class Outer:
     ring: Annotated[list[int], 3]
 
 
-outer_at = view(Outer)
+@struct
+class Halves:
+    low: Half
+    high: Half
+    odd: Half
+    whole: int
+
+
+@struct
+class Odd:
+    only: Half
+
+
+outer_at, halves_at = view(Outer), view(Halves)
 WIDTH = width(Outer)
 
 
@@ -102,3 +115,31 @@ def test_by_offset_and_by_name() -> None:
     rows["next"] = -1
     assert heap[3] == heap[3 + WIDTH] == -1
     assert record(Outer).itemsize == 8 * WIDTH
+
+
+@kernel("i8[:,:] i8")
+def put_halves(M, row):  # type: ignore[no-untyped-def]
+    """Write the fields of a struct with halves by one another."""
+    halves = halves_at(M, row)
+    halves.low, halves.high = halves.high, halves.low
+    halves.odd = -5
+
+
+def put_halves_plainly(M: Any, row: int) -> None:
+    """The same, as Python."""
+    halves = halves_at(M, row)
+    halves.low, halves.high = int(halves.high), int(halves.low)
+    halves.odd = -5
+
+
+@pytest.mark.parametrize("run", [pytest.param(put_halves, marks=pytest.mark.jit), put_halves_plainly])
+def test_two_halves_share_a_word(run: Any) -> None:
+    assert (width(Halves), width(Odd)) == (3, 1)
+    matrix = np.zeros((2, 3), np.int64)
+    rows = rows_of(Halves, matrix)
+    rows["low"], rows["high"], rows["odd"], rows["whole"] = -1, 2**31 - 1, 7, 2**40
+    run(matrix, 1)
+    assert rows[0].tolist() == (-1, 2**31 - 1, 7, 2**40)
+    assert rows[1].tolist()[:3] == (2**31 - 1, -1, -5)
+    assert rows["whole"].tolist() == [2**40, 2**40]
+    assert vars(offsets(Halves)) == {"whole": 2}

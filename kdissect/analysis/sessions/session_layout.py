@@ -1,11 +1,11 @@
-"""State of the session tracker: pools of rows as matrices, linked by indices, which its kernels work on.
+"""State of the session tracker: pools of structs, linked by their rows, which its kernels work on.
 
-Rows of a pool are free, live or ended; a row's NEXT links it in its list, -1 ends a list. Hash tables are arrays of
-first rows, rows of one bucket linked by CHAIN; their lengths are powers of two. Kernels never grow anything: `reserve`
-sees to it that what a call can need at most is free.
+Rows of a pool are free, live or ended; a row's `next` links it in its list, -1 ends a list. Hash tables are arrays of
+first rows, rows of one bucket linked by `chain`; their lengths are powers of two. Kernels never grow anything:
+`reserve` sees to it that what a call can need at most is free.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from kdissect.analysis.sessions import session_rules as rules
 from kdissect.arrays.arrow import Int64s
 from kdissect.kernels.signature import fields
-from kdissect.kernels.structs import Records, rows_of, struct, view, width
+from kdissect.kernels.structs import Half, Records, rows_of, struct, view, width
 
 Int32s = npt.NDArray[np.int32]
 
@@ -51,48 +51,246 @@ def uses_of(matrix: Int64s) -> Records:
     return rows_of(SessionUse, matrix)
 
 
-# Columns of a session (S, int64).
-(
-    S_BROKER, S_ID, S_INCARNATION, S_SERIAL, S_OPENED, S_CLOSED, S_FIRST, S_LAST, S_EXPECTED, S_UNKNOWN, S_CENSORED,
-    S_REQUESTS, S_GAPS, S_REPEATS, S_WRAPS, S_MOST, S_CHURN, S_IDLE, S_USED, S_RETURNED, S_HELD, S_END, S_OLD_ID,
-    S_OLD_INCARNATION, S_BYTES, S_AVOIDED, S_SIZE, S_TOPICS, S_PLAIN, S_COMPACT, S_COUNTS, S_FIRST_PARTITION,
-    S_CLIENTS, S_CONNECTIONS, S_VERSION, S_OLDER, S_NEWER, S_CHAIN, S_NEXT, S_UNSEEN,
-) = range(40)  # fmt: skip
-S_WIDTH = 40
-"""S_PLAIN, S_COMPACT, S_COUNTS: bytes of the names of its topics (classic and compact form) and of their counts of
-partitions as varints: with S_TOPICS and S_SIZE they say how long a full request would be."""
+@struct
+class Session:
+    """A session; times in microseconds, NULL_TIME unknown."""
 
-# Columns of a partition in a session: P (int32) and V (int64).
-P_SESSION, P_TOPIC, P_PARTITION, P_FROM, P_TO, P_OF_TOPIC, P_STAMP, P_PREVIOUS, P_CHAIN, P_NEXT = range(10)
-P_WIDTH = 10
-V_OFFSET, V_HIGH, V_START = range(3)
-V_WIDTH = 3
+    broker: int
+    """Code of its broker."""
+    id: int
+    """The id that the broker drew."""
+    incarnation: int
+    """Which of several sessions with that id it is."""
+    serial: int
+    """Serial number among all sessions."""
+    opened: int
+    """When the answer that made it left."""
+    closed: int
+    """When it ended."""
+    first_epoch: int
+    """The first epoch that was seen."""
+    last_epoch: int
+    """The last one that was accepted."""
+    expected: int
+    """The epoch that the broker expects next."""
+    unknown: int
+    """1: more partitions may be in its set than are known."""
+    censored: int
+    """1: its begin was not captured."""
+    requests: int
+    """Requests that named or made it."""
+    gaps: int
+    """Epochs beyond the expected one, where everything was captured."""
+    not_captured: int
+    """Epochs beyond the expected one, where requests may be missing."""
+    repeats: int
+    """Epochs before the expected one."""
+    wraps: int
+    """How often 1 came after the last epoch."""
+    most: int
+    """Most partitions that it had at a time."""
+    churn: int
+    """Partitions that entered or left after its begin."""
+    longest_idle: int
+    """Longest time between two uses, microseconds, -1 none."""
+    used: int
+    """When it was used last."""
+    returned: int
+    """Partitions in answers to incremental requests."""
+    held: int
+    """Partitions that it had then, added up."""
+    end: int
+    """Why it ended: a place in END_REASONS, -1 not yet."""
+    old_id: int
+    """Id of the session that it took the place of, -1 none."""
+    old_incarnation: int
+    """That one's incarnation."""
+    bytes: int
+    """Bytes of its requests."""
+    avoided: int
+    """Bytes that full requests would have had besides."""
+    size: int
+    """Partitions in its set."""
+    topics: int
+    """Topics of these. With the next three it says how long a full request would be."""
+    plain: int
+    """Bytes of their names."""
+    compact: int
+    """Bytes of the names in compact form."""
+    counts: int
+    """Bytes of their counts of partitions as varints."""
+    first_stay: int
+    """Row of the partition that entered last, -1 none."""
+    clients: int
+    """First row of the list of its clients, -1 none."""
+    connections: int
+    """First row of the list of its connections, -1 none."""
+    version: int
+    """Newest version of its requests."""
+    older: int
+    """Row of the session that was used before it, -1 none."""
+    newer: int
+    """Row of the session that was used after it, -1 none."""
+    chain: int
+    """The next row of its bucket, -1 none."""
+    next: int
+    """The next free or ended row, -1 none."""
+
+
+@struct
+class Stay:
+    """A partition in the set of a session; rows and codes are -1 where there is none."""
+
+    session: Half
+    """Row of its session."""
+    topic: Half
+    """Code of its topic."""
+    partition: Half
+    """Its number."""
+    chain: Half
+    """The next row of its bucket."""
+    stamp: Half
+    """The update of a set that named it last."""
+    of_topic: Half
+    """Row of its topic in the session."""
+    from_epoch: Half
+    """Epoch of the request that brought it, -1 unknown."""
+    to_epoch: Half
+    """Epoch of the request that forgot it, -1 none did."""
+    previous: Half
+    """The partition that entered after it."""
+    next: Half
+    """The partition of its session that entered before it; the next free or ended row."""
+    offset: int
+    """The offset that was asked for last."""
+    high: int
+    """The high watermark that was sent last: NOT_SENT, NOT_KNOWN."""
+    start: int
+    """The log's begin that was sent last, likewise."""
+
+
 NOT_SENT = -1
-"""V_HIGH, V_START: nothing was sent yet, or an error was."""
+"""Nothing was sent yet, or an error was."""
 NOT_KNOWN = -2
 """What was sent last is not known: the session's beginning was not captured."""
 
-# Columns of a topic in a session (T, int32).
-T_SESSION, T_TOPIC, T_COUNT, T_STAMP, T_NAMED, T_CHAIN, T_NEXT = range(7)
-T_WIDTH = 7
 
-# Columns of a member of a list of clients or connections (N, int64).
-N_VALUE, N_NEXT = range(2)
-N_WIDTH = 2
+@struct
+class SessionTopic:
+    """A topic of a session; rows are -1 where there is none."""
 
-# Meta values (M, int64).
-(
-    M_FREE_S, M_FREE_P, M_FREE_T, M_FREE_N, M_LIVE_S, M_LIVE_P, M_OLDEST, M_NEWEST, M_ENDED_S, M_ENDED_S_LAST,
-    M_ENDED_P, M_ENDED_P_LAST, M_SERIAL, M_REMEMBERED, M_STAMP, M_LEFT_S, M_LEFT_P, M_LEFT_T, M_LEFT_N, M_MAX_S,
-    M_MAX_P, M_DROPPED_SETS, M_DROPPED_SESSIONS,
-) = range(23)  # fmt: skip
-M_WIDTH = 23
+    session: Half
+    """Row of the session."""
+    topic: Half
+    """Code of the topic."""
+    count: Half
+    """Its partitions in the set."""
+    stamp: Half
+    """The update of a set that named it last."""
+    named: Half
+    """Partitions of it that this one named."""
+    chain: Half
+    """The next row of its bucket."""
+    next: Half
+    """The next free row."""
 
 
-def _pool(rows: int, width: int, link: int, dtype: type) -> Any:
-    matrix: npt.NDArray[Any] = np.full((rows, width), -1, dtype)
-    matrix[:-1, link] = np.arange(1, rows)
-    return matrix
+@struct
+class Listed:
+    """A member of a session's list of clients or of connections."""
+
+    value: int
+    """Code of a client, or a connection's id."""
+    next: int
+    """The next row of the list, or of the free ones, -1 none."""
+
+
+@struct
+class Remembered:
+    """An ended session, in a table with open addressing."""
+
+    key: int
+    """Broker and id, packed; -1 free."""
+    incarnations: int
+    """How many of them there were so far."""
+
+
+@struct
+class Forgotten:
+    """A partition that a request forgets, in a table with open addressing."""
+
+    name: int
+    """Code of its topic's name, -1 free."""
+    partition: int
+    """Its number."""
+    topic: int
+    """Code of its topic."""
+
+
+@struct
+class Counts:
+    """Counts of the pools, and first and last rows of lists, -1 none."""
+
+    free_session: int
+    """First free row of sessions, and of the other pools."""
+    free_stay: int
+    """See there."""
+    free_topic: int
+    """See there."""
+    free_listed: int
+    """See there."""
+    sessions_left: int
+    """Free rows of sessions, and of the other pools."""
+    stays_left: int
+    """See there."""
+    topics_left: int
+    """See there."""
+    listed_left: int
+    """See there."""
+    live_sessions: int
+    """Sessions that are alive."""
+    live_stays: int
+    """Partitions in their sets."""
+    most_sessions: int
+    """How many sessions may be."""
+    most_stays: int
+    """How many partitions may be."""
+    oldest: int
+    """The session unused for longest."""
+    newest: int
+    """The session that was used last."""
+    ended_sessions: int
+    """Sessions that ended and were not collected."""
+    ended_session: int
+    """The first of them."""
+    last_ended_session: int
+    """The last of them."""
+    ended_stays: int
+    """Partitions that left and were not collected."""
+    ended_stay: int
+    """The first of them."""
+    last_ended_stay: int
+    """The last of them."""
+    serial: int
+    """Sessions so far."""
+    remembered: int
+    """Ids of ended sessions that are known."""
+    stamp: int
+    """Updates of sets so far, of 31 bits."""
+    dropped_sets: int
+    """Sets that were given up for want of room."""
+    dropped_sessions: int
+    """Sessions that were let go for want of room."""
+
+
+session_at, stay_at, session_topic_at, listed_at = view(Session), view(Stay), view(SessionTopic), view(Listed)
+remembered_at, forgotten_at, counts_of = view(Remembered), view(Forgotten), view(Counts)
+
+
+def _pool(kind: type, rows: int) -> Int64s:
+    pool = np.full((rows, width(kind)), -1, np.int64)
+    rows_of(kind, pool)["next"][:-1] = np.arange(1, rows)
+    return pool
 
 
 FIRST_ROWS = 256
@@ -102,31 +300,29 @@ FIRST_ROWS = 256
 class Pools(NamedTuple):
     """The pools, hash tables and counts of a `State`, as kernels take them."""
 
-    S: Int64s
-    """[n, S_WIDTH]: sessions."""
-    P: Int32s
-    """[n, P_WIDTH]: partitions of sessions."""
-    V: Int64s
-    """[n, V_WIDTH]: what was asked for and sent last of the partitions of P."""
-    T: Int32s
-    """[n, T_WIDTH]: topics of sessions."""
-    N: Int64s
-    """[n, N_WIDTH]: members of lists of clients and connections."""
-    SH: Int32s
-    """Rows of S by broker and id: the first of each bucket, -1 none."""
-    PH: Int32s
-    """Rows of P by session, topic and partition, likewise."""
-    TH: Int32s
-    """Rows of T by session and topic, likewise."""
-    D: Int64s
-    """[n, 2]: ended sessions: packed (broker, id), -1 free, and incarnations so far; open addressing."""
-    X: Int64s
-    """[n, 3]: scratch, forgotten partitions of one request: name, -1 free, partition, topic; open addressing."""
-    M: Int64s
-    """[M_WIDTH]: counts, and first and last rows of lists."""
+    sessions: Int64s
+    """Rows of `Session`."""
+    stays: Int64s
+    """Rows of `Stay`."""
+    topics: Int64s
+    """Rows of `SessionTopic`."""
+    listed: Int64s
+    """Rows of `Listed`."""
+    by_id: Int32s
+    """Rows of sessions by broker and id: the first of each bucket, -1 none."""
+    by_partition: Int32s
+    """Rows of stays by session, topic and partition, likewise."""
+    by_topic: Int32s
+    """Rows of topics by session and topic, likewise."""
+    remembered: Int64s
+    """Rows of `Remembered`."""
+    forgotten: Int64s
+    """Rows of `Forgotten`, of one request."""
+    counts: Int64s
+    """One row of `Counts`."""
 
 
-POOLS = fields(Pools, "i8[:,:] i4[:,:] i8[:,:] i4[:,:] i8[:,:] i4[:] i4[:] i4[:] i8[:,:] i8[:,:] i8[:]")
+POOLS = fields(Pools, "i8[:,:] i8[:,:] i8[:,:] i8[:,:] i4[:] i4[:] i4[:] i8[:,:] i8[:,:] i8[:,:]")
 """What kernels that take them declare."""
 
 
@@ -134,59 +330,72 @@ class State:
     """Everything that the tracker carries from one call to the next, but for fetches held back."""
 
     def __init__(self) -> None:
-        self.S: Int64s = _pool(FIRST_ROWS, S_WIDTH, S_NEXT, np.int64)
-        self.P: Int32s = _pool(FIRST_ROWS, P_WIDTH, P_NEXT, np.int32)
-        self.V: Int64s = np.full((FIRST_ROWS, V_WIDTH), -1, np.int64)
-        self.T: Int32s = _pool(FIRST_ROWS, T_WIDTH, T_NEXT, np.int32)
-        self.N: Int64s = _pool(FIRST_ROWS, N_WIDTH, N_NEXT, np.int64)
-        self.SH: Int32s = np.full(FIRST_ROWS, -1, np.int32)
-        self.PH: Int32s = np.full(FIRST_ROWS, -1, np.int32)
-        self.TH: Int32s = np.full(FIRST_ROWS, -1, np.int32)
-        self.D: Int64s = np.full((FIRST_ROWS, 2), -1, np.int64)
-        """Ended sessions: packed (broker, id), incarnations so far; open addressing."""
-        self.X: Int64s = np.full((FIRST_ROWS, 3), -1, np.int64)
-        """Scratch: forgotten partitions of one request by (name, partition); open addressing."""
-        self.M: Int64s = _meta()
+        none = np.full(FIRST_ROWS, -1, np.int32)
+        self.sessions, self.stays = _pool(Session, FIRST_ROWS), _pool(Stay, FIRST_ROWS)
+        self.topics, self.listed = _pool(SessionTopic, FIRST_ROWS), _pool(Listed, FIRST_ROWS)
+        self.by_id, self.by_partition, self.by_topic = none, none.copy(), none.copy()
+        self.remembered, self.forgotten = empty_table(Remembered, FIRST_ROWS), empty_table(Forgotten, FIRST_ROWS)
+        self.counts = _first_counts()
 
     def go_on(self, pools: Pools) -> None:
         """Begins with what another state's pools were."""
-        self.S, self.P, self.V, self.T, self.N, self.SH, self.PH, self.TH, self.D, self.X, self.M = pools
+        self.sessions, self.stays, self.topics, self.listed = pools[:4]
+        self.by_id, self.by_partition, self.by_topic, self.remembered, self.forgotten, self.counts = pools[4:]
 
     @property
     def pools(self) -> Pools:
         """All of it, valid until a pool or table grows."""
-        return Pools(self.S, self.P, self.V, self.T, self.N, self.SH, self.PH, self.TH, self.D, self.X, self.M)
+        return Pools(
+            self.sessions, self.stays, self.topics, self.listed, self.by_id, self.by_partition, self.by_topic,
+            self.remembered, self.forgotten, self.counts,
+        )  # fmt: skip
 
-    def reserve(self, sessions: int, partitions: int, names: int) -> None:
+    @property
+    def count(self) -> Counts:
+        """The counts: a view."""
+        return counts_of(self.counts, 0)
+
+    def reserve(self, sessions: int, stays: int, listed: int) -> None:
         """See to it that so many rows are free; hash tables stay at most as full as they are long."""
-        self.S = _grown(self.S, self.M, M_FREE_S, M_LEFT_S, S_NEXT, sessions)
-        before = len(self.P)
-        self.P = _grown(self.P, self.M, M_FREE_P, M_LEFT_P, P_NEXT, partitions)
-        if len(self.P) > before:
-            self.V = np.concatenate([self.V, np.full((len(self.P) - before, V_WIDTH), -1, np.int64)])
-        self.T = _grown(self.T, self.M, M_FREE_T, M_LEFT_T, T_NEXT, partitions)
-        self.N = _grown(self.N, self.M, M_FREE_N, M_LEFT_N, N_NEXT, names)
+        count = self.count
+        self.sessions, count.free_session, count.sessions_left = _grown(
+            Session, self.sessions, count.free_session, count.sessions_left, sessions
+        )
+        self.stays, count.free_stay, count.stays_left = _grown(
+            Stay, self.stays, count.free_stay, count.stays_left, stays
+        )
+        self.topics, count.free_topic, count.topics_left = _grown(
+            SessionTopic, self.topics, count.free_topic, count.topics_left, stays
+        )
+        self.listed, count.free_listed, count.listed_left = _grown(
+            Listed, self.listed, count.free_listed, count.listed_left, listed
+        )
 
 
-def _meta() -> Int64s:
-    meta = np.full(M_WIDTH, -1, np.int64)
-    for free, left in ((M_FREE_S, M_LEFT_S), (M_FREE_P, M_LEFT_P), (M_FREE_T, M_LEFT_T), (M_FREE_N, M_LEFT_N)):
-        meta[free], meta[left] = 0, FIRST_ROWS
-    for zero in (M_LIVE_S, M_LIVE_P, M_SERIAL, M_REMEMBERED, M_STAMP, M_DROPPED_SETS, M_DROPPED_SESSIONS):
-        meta[zero] = 0
-    meta[M_MAX_S], meta[M_MAX_P] = rules.MAX_LIVE_SESSIONS, rules.MAX_LIVE_PARTITIONS
-    return meta
+def empty_table(kind: type, rows: int) -> Int64s:
+    """A table of structs with open addressing, of so many rows, all of them free."""
+    return np.full((rows, width(kind)), -1, np.int64)
 
 
-def _grown(pool: npt.NDArray[Any], meta: Int64s, free: int, remaining: int, link: int, need: int) -> npt.NDArray[Any]:
-    missing = need - int(meta[remaining])
+def _first_counts() -> Int64s:
+    counts = np.zeros((1, width(Counts)), np.int64)
+    count = counts_of(counts, 0)
+    count.sessions_left = count.stays_left = count.topics_left = count.listed_left = FIRST_ROWS
+    count.most_sessions, count.most_stays = rules.MAX_LIVE_SESSIONS, rules.MAX_LIVE_PARTITIONS
+    count.oldest = count.newest = count.ended_session = count.last_ended_session = -1
+    count.ended_stay = count.last_ended_stay = -1
+    return counts
+
+
+def _grown(kind: type, pool: Int64s, free: int, left: int, need: int) -> tuple[Int64s, int, int]:
+    """The pool with so many free rows at least, its first free row, and how many are free."""
+    missing = need - int(left)
     if missing <= 0:
-        return pool
+        return pool, free, left
     old = len(pool)
     new = max(2 * old, old + missing)
-    more = np.full((new - old, pool.shape[1]), -1, pool.dtype)
-    more[:-1, link] = np.arange(old + 1, new)
-    more[-1, link] = meta[free]
-    meta[free] = old
-    meta[remaining] += new - old
-    return np.concatenate([pool, more])
+    more = np.full((new - old, pool.shape[1]), -1, np.int64)
+    following = rows_of(kind, more)["next"]
+    following[:-1] = np.arange(old + 1, new)
+    following[-1] = free
+    return np.concatenate([pool, more]), old, left + new - old

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,9 +10,10 @@ import pyarrow as pa
 
 from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_rules as r
-from kdissect.analysis.sessions.session_pools import Int32s, chain
+from kdissect.analysis.sessions.session_pools import list_ended
 from kdissect.arrays.arrow import MILLI, Coder, Int64s, instants, optional, words
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.kernels.structs import Records, rows_of
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
@@ -58,14 +60,6 @@ def partition_columns(partitions: Int64s, order: Int64s | None, rows: int) -> di
     return {"reason": words(reasons, r.REASONS), "_session_offset": optional(offsets, COUNT)}
 
 
-def _rows_of_list(pool: Int32s | Int64s, first: int, column: int) -> Int64s:
-    """The rows of a linked list of a pool, int64[n]."""
-    rows: Int64s = np.empty(64, np.int64)
-    while (count := chain(pool, first, column, rows)) > len(rows):
-        rows = np.empty(count, np.int64)
-    return rows[:count]
-
-
 class Ended:
     """Rows of sessions and stays that are over, until they are asked for."""
 
@@ -83,13 +77,12 @@ class Ended:
 
     def drain_ended(self, state: c.State) -> None:
         """Take down what has ended since the last time."""
-        if self._with_stays:
-            gone = _rows_of_list(state.P, int(state.M[c.M_ENDED_P]), c.P_NEXT)
-            if len(gone):
-                self._stays.append(self._stay_rows(state, gone))
-        ended = _rows_of_list(state.S, int(state.M[c.M_ENDED_S]), c.S_NEXT)
+        ended, gone = (np.empty(n, np.int64) for n in (state.count.ended_sessions, state.count.ended_stays))
+        list_ended(state.pools, ended, gone)
+        if self._with_stays and len(gone):
+            self._stays.append(self._stay_rows(state, gone))
         if len(ended):
-            self._sessions.append(self._session_rows(state, state.S[ended]))
+            self._sessions.append(self._session_rows(state, ended))
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
         """Sessions and stays taken down since the last call."""
@@ -119,92 +112,96 @@ class Ended:
         texts = [self.key(broker, number, incarnation) for broker, number, incarnation in zip(*named, strict=True)]
         return pa.DictionaryArray.from_arrays(codes, pa.array(texts, pa.string()))
 
-    def _keys(self, sessions: Int64s) -> pa.Array:
-        columns = (sessions[:, c.S_BROKER], sessions[:, c.S_ID], sessions[:, c.S_INCARNATION])
-        return pa.array([self.key(*one) for one in np.stack(columns, 1).tolist()], pa.string())
+    def _keys(self, sessions: Records) -> pa.Array:
+        return pa.array([self.key(*one) for one in sessions[["broker", "id", "incarnation"]].tolist()], pa.string())
 
-    def _session_rows(self, state: c.State, s: Int64s) -> pa.Table:
-        columns = self.session_columns(state, s)
+    def _session_rows(self, state: c.State, places: Int64s) -> pa.Table:
+        columns = self.session_columns(state, places)
         return pa.table({name: columns[name] for name in SESSIONS.names}, SESSIONS)
 
-    def session_columns(self, state: c.State, s: Int64s) -> dict[str, pa.Array]:
+    def session_columns(self, state: c.State, places: Int64s) -> dict[str, pa.Array]:
         """The columns of `fetch_sessions` for these rows of the pool of sessions."""
-        brokers = [self.brokers.texts[code] if code >= 0 else None for code in s[:, c.S_BROKER].tolist()]
+        s = rows_of(c.Session, state.sessions[places])
+        brokers = [self.brokers.texts[code] if code >= 0 else None for code in s["broker"].tolist()]
         predecessors = [
             self.key(broker, number, incarnation) if number >= 0 else None
-            for broker, number, incarnation in s[:, [c.S_BROKER, c.S_OLD_ID, c.S_OLD_INCARNATION]].tolist()
+            for broker, number, incarnation in s[["broker", "old_id", "old_incarnation"]].tolist()
         ]
-        held = s[:, c.S_HELD]
-        fill = np.divide(s[:, c.S_RETURNED], held, out=np.zeros(len(s)), where=held > 0)
+        held, censored = s["held"], s["censored"] > 0
+        fill = np.divide(s["returned"], held, out=np.zeros(len(s)), where=held > 0)
+        shards = [
+            self._shard(broker, number, version)
+            for broker, number, version in zip(brokers, s["id"].tolist(), s["version"].tolist(), strict=True)
+        ]
         return {
             "session_key": self._keys(s),
             "broker": pa.array(brokers, pa.string()),
-            "session_id": arrow_array(s[:, c.S_ID], CODE),
-            "shard": pa.array([self._shard(*pair) for pair in zip(brokers, s.tolist(), strict=True)], CODE),
-            "client_ids": self._members(state, s[:, c.S_CLIENTS], lambda code: self.clients.texts[code]),
-            "connections": self._members(state, s[:, c.S_CONNECTIONS], lambda code: f"{code & (2**64 - 1):016x}"),
-            "opened_at": instants(s[:, c.S_OPENED]),
-            "closed_at": instants(s[:, c.S_CLOSED]),
-            "first_epoch": arrow_array(s[:, c.S_FIRST], CODE),
-            "last_epoch": arrow_array(s[:, c.S_LAST], CODE),
-            "left_censored": arrow_array(s[:, c.S_CENSORED] > 0),
-            "requests": arrow_array(s[:, c.S_REQUESTS]),
-            "epoch_gaps": arrow_array(s[:, c.S_GAPS]),
-            "epochs_not_captured": arrow_array(s[:, c.S_UNSEEN]),
-            "epoch_repeats": arrow_array(s[:, c.S_REPEATS]),
-            "wraps": arrow_array(s[:, c.S_WRAPS]),
-            "max_partitions": arrow_array(s[:, c.S_MOST], mask=s[:, c.S_CENSORED] > 0),
-            "churn": arrow_array(s[:, c.S_CHURN]),
-            "max_idle_ms": arrow_array(s[:, c.S_IDLE] / MILLI, MS, mask=s[:, c.S_IDLE] < 0),
+            "session_id": arrow_array(s["id"], CODE),
+            "shard": pa.array(shards, CODE),
+            "client_ids": self._members(state, s["clients"], lambda code: self.clients.texts[code]),
+            "connections": self._members(state, s["connections"], lambda code: f"{code & (2**64 - 1):016x}"),
+            "opened_at": instants(s["opened"]),
+            "closed_at": instants(s["closed"]),
+            "first_epoch": arrow_array(s["first_epoch"], CODE),
+            "last_epoch": arrow_array(s["last_epoch"], CODE),
+            "left_censored": arrow_array(censored),
+            "requests": arrow_array(s["requests"]),
+            "epoch_gaps": arrow_array(s["gaps"]),
+            "epochs_not_captured": arrow_array(s["not_captured"]),
+            "epoch_repeats": arrow_array(s["repeats"]),
+            "wraps": arrow_array(s["wraps"]),
+            "max_partitions": arrow_array(s["most"], mask=censored),
+            "churn": arrow_array(s["churn"]),
+            "max_idle_ms": arrow_array(s["longest_idle"] / MILLI, MS, mask=s["longest_idle"] < 0),
             "fill_ratio": arrow_array(fill, MS, mask=held <= 0),
-            "end_reason": words(s[:, c.S_END], r.END_REASONS).cast(pa.string()),
+            "end_reason": words(s["end"], r.END_REASONS).cast(pa.string()),
             "predecessor": pa.array(predecessors, pa.string()),
-            "request_bytes": arrow_array(s[:, c.S_BYTES]),
-            "full_request_bytes_avoided": arrow_array(s[:, c.S_AVOIDED]),
+            "request_bytes": arrow_array(s["bytes"]),
+            "full_request_bytes_avoided": arrow_array(s["avoided"]),
             "cluster": pa.nulls(len(s), pa.string()),
         }
 
-    def _shard(self, broker: str | None, session: list[int]) -> int | None:
+    def _shard(self, broker: str | None, number: int, version: int) -> int | None:
         """Shard by id range, where the broker is known to have shards."""
         known = self.sharded.get(broker or "")
-        if known is None and session[c.S_VERSION] >= r.FIRST_SHARDED_FETCH_VERSION:
+        if known is None and version >= r.FIRST_SHARDED_FETCH_VERSION:
             known = True
-        if not known or session[c.S_ID] < 0:
+        if not known or number < 0:
             return None
-        return min(session[c.S_ID] // r.SHARD_RANGE, r.SHARDS - 1)
+        return min(number // r.SHARD_RANGE, r.SHARDS - 1)
 
-    def _members(self, state: c.State, firsts: Int64s, text: object) -> pa.Array:
+    def _members(self, state: c.State, firsts: Int64s, text: Callable[[int], str]) -> pa.Array:
         lists = []
         for first in firsts.tolist():
             found = []
             at = first
             while at >= 0:
-                found.append(text(int(state.N[at, c.N_VALUE])))  # type: ignore[operator]
-                at = int(state.N[at, c.N_NEXT])
+                value, at = state.listed[at].tolist()
+                found.append(text(value))
             lists.append(found)
         return pa.array(lists, SESSIONS.field("client_ids").type)
 
     def _stay_rows(self, state: c.State, places: Int64s) -> pa.Table:
         columns = self.stay_columns(state, places)
-        first = state.S[state.P[places, c.P_SESSION], c.S_CONNECTIONS]
-        columns[EXCHANGE_KEYS[0]] = arrow_array(state.N[first, c.N_VALUE], mask=first < 0)
+        sessions = rows_of(c.Stay, state.stays)["session"][places]
+        first = rows_of(c.Session, state.sessions)["connections"][sessions]
+        columns[EXCHANGE_KEYS[0]] = arrow_array(rows_of(c.Listed, state.listed)["value"][first], mask=first < 0)
         return pa.table({name: columns[name] for name in STAYS.names}, STAYS)
 
     def stay_columns(self, state: c.State, places: Int64s) -> dict[str, pa.Array]:
         """The columns of `session_partitions` for these rows of the pool of partitions."""
-        p = state.P[places].astype(np.int64)
-        sessions, which = np.unique(p[:, c.P_SESSION], return_inverse=True)
-        topics, topic = np.unique(p[:, c.P_TOPIC], return_inverse=True)
+        p = rows_of(c.Stay, state.stays[places])
+        sessions, which = np.unique(p["session"], return_inverse=True)
+        topics, topic = np.unique(p["topic"], return_inverse=True)
         named = [self.topics.text(code) for code in topics.tolist()]
-        epochs = p[:, c.P_FROM]
         return {
-            "session_key": self._keys(state.S[sessions]).take(arrow_array(which)),
+            "session_key": self._keys(rows_of(c.Session, state.sessions[sessions])).take(arrow_array(which)),
             "topic": pa.array([name for name, _ in named], pa.string()).take(arrow_array(topic)),
             "topic_id": pa.array([number for _, number in named], pa.string()).take(arrow_array(topic)),
-            "partition": arrow_array(p[:, c.P_PARTITION], CODE),
-            "from_epoch": optional(epochs, CODE),
-            "to_epoch": optional(p[:, c.P_TO], CODE),
-            "last_fetch_offset": optional(state.V[places, c.V_OFFSET], COUNT),
+            "partition": arrow_array(p["partition"], CODE),
+            "from_epoch": optional(p["from_epoch"], CODE),
+            "to_epoch": optional(p["to_epoch"], CODE),
+            "last_fetch_offset": optional(p["offset"], COUNT),
             "cluster": pa.nulls(len(places), pa.string()),
         }
 

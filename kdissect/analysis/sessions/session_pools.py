@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.analysis.sessions import session_layout as c
+from kdissect.analysis.sessions.session_layout import (
+    NOT_SENT,
+    POOLS,  # noqa: F401  (named in signatures)
+    Counts,
+    Pools,
+    Session,
+    SessionTopic,
+    Stay,
+    counts_of,
+    listed_at,
+    remembered_at,
+    session_at,
+    session_topic_at,
+    stay_at,
+)
 from kdissect.analysis.sessions.session_rules import MAX_NAMES, MAX_REMEMBERED
 from kdissect.arrays.arrow import Int64s, Scalar
 from kdissect.kernels.kernel import kernel, part
@@ -23,6 +40,24 @@ def hashed(a: Scalar, b: Scalar, d: Scalar) -> Scalar:
 
 
 @part
+def session_bucket(session: Session, by_id: Int32s) -> Scalar:
+    """The bucket of a session."""
+    return hashed(session.broker, session.id, 1) & (len(by_id) - 1)
+
+
+@part
+def stay_bucket(stay: Stay, by_partition: Int32s) -> Scalar:
+    """The bucket of a partition of a session."""
+    return hashed(stay.session, stay.topic, stay.partition) & (len(by_partition) - 1)
+
+
+@part
+def topic_bucket(topic: SessionTopic, by_topic: Int32s) -> Scalar:
+    """The bucket of a topic of a session."""
+    return hashed(topic.session, topic.topic, 2) & (len(by_topic) - 1)
+
+
+@part
 def varint_bytes(value: Scalar) -> Scalar:
     """Bytes of an unsigned varint."""
     size = 1
@@ -33,334 +68,359 @@ def varint_bytes(value: Scalar) -> Scalar:
 
 
 @part
-def find_session(S: Int64s, SH: Int32s, broker: Scalar, number: Scalar) -> Scalar:
+def find_session(state: Pools, broker: Scalar, number: Scalar) -> Scalar:
     """Row of a live session, -1."""
-    at = np.int64(SH[hashed(broker, number, 1) & (len(SH) - 1)])
+    at: Scalar = state.by_id[hashed(broker, number, 1) & (len(state.by_id) - 1)]
     while at >= 0:
-        if S[at, c.S_ID] == number and S[at, c.S_BROKER] == broker:
+        session = session_at(state.sessions, at)
+        if session.id == number and session.broker == broker:
             return at
-        at = S[at, c.S_CHAIN]
+        at = session.chain
     return -1
 
 
 @part
-def find_partition(P: Int32s, PH: Int32s, session: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
+def find_stay(state: Pools, session: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
     """Row of a partition in a session, -1."""
-    at = np.int64(PH[hashed(session, topic, partition) & (len(PH) - 1)])
+    at: Scalar = state.by_partition[hashed(session, topic, partition) & (len(state.by_partition) - 1)]
     while at >= 0:
-        if P[at, c.P_SESSION] == session and P[at, c.P_PARTITION] == partition and P[at, c.P_TOPIC] == topic:
+        stay = stay_at(state.stays, at)
+        if stay.session == session and stay.partition == partition and stay.topic == topic:
             return at
-        at = np.int64(P[at, c.P_CHAIN])
+        at = stay.chain
     return -1
 
 
 @part
-def unchain(pool: Int32s | Int64s, H: Int32s, column: Scalar, bucket: Scalar, at: Scalar) -> None:
-    """Take a row out of its bucket."""
-    here = np.int64(H[bucket])
-    if here == at:
-        H[bucket] = pool[at, column]
-        return
-    while here >= 0:
-        following = np.int64(pool[here, column])
-        if following == at:
-            pool[here, column] = pool[at, column]
+def put_first(buckets: Int32s, bucket: Scalar, at: Scalar) -> Scalar:
+    """A row becomes the first of its bucket; which was, -1 none."""
+    before: Scalar = buckets[bucket]
+    buckets[bucket] = at
+    return before
+
+
+def _unchaining(row_at: Callable[[Any, Any], Any]) -> Callable[[Int64s, Int32s, Scalar, Scalar], None]:
+    """A part that takes a row out of its bucket, of the pool whose structs `row_at` gives."""
+
+    @part
+    def unchain(pool: Int64s, buckets: Int32s, bucket: Scalar, at: Scalar) -> None:
+        here: Scalar = buckets[bucket]
+        following = row_at(pool, at).chain
+        if here == at:
+            buckets[bucket] = following
             return
-        here = following
+        while here >= 0:
+            row = row_at(pool, here)
+            if row.chain == at:
+                row.chain = following
+                return
+            here = row.chain
+
+    return unchain
+
+
+unchain_session, unchain_stay, unchain_topic = map(_unchaining, (session_at, stay_at, session_topic_at))
 
 
 @kernel("i8[:,:] i4[:] i4[:]")
-def rehash_sessions(S: Int64s, old: Int32s, new: Int32s) -> None:
+def rehash_sessions(sessions: Int64s, old: Int32s, new: Int32s) -> None:
     """Move all live sessions to a larger table."""
     for bucket in range(len(old)):
-        at = np.int64(old[bucket])
+        at: Scalar = old[bucket]
         while at >= 0:
-            following = S[at, c.S_CHAIN]
-            place = hashed(S[at, c.S_BROKER], S[at, c.S_ID], 1) & (len(new) - 1)
-            S[at, c.S_CHAIN] = new[place]
-            new[place] = at
+            session = session_at(sessions, at)
+            following, place = session.chain, session_bucket(session, new)
+            session.chain = put_first(new, place, at)
             at = following
 
 
-@kernel("i4[:,:] i4[:] i4[:]")
-def rehash_partitions(P: Int32s, old: Int32s, new: Int32s) -> None:
+@kernel("i8[:,:] i4[:] i4[:]")
+def rehash_stays(stays: Int64s, old: Int32s, new: Int32s) -> None:
     """Move all live partitions to a larger table."""
     for bucket in range(len(old)):
-        at = np.int64(old[bucket])
+        at: Scalar = old[bucket]
         while at >= 0:
-            following = np.int64(P[at, c.P_CHAIN])
-            place = hashed(P[at, c.P_SESSION], P[at, c.P_TOPIC], P[at, c.P_PARTITION]) & (len(new) - 1)
-            P[at, c.P_CHAIN] = new[place]
-            new[place] = at
+            stay = stay_at(stays, at)
+            following, place = stay.chain, stay_bucket(stay, new)
+            stay.chain = put_first(new, place, at)
             at = following
 
 
-@kernel("i4[:,:] i4[:] i4[:]")
-def rehash_topics(T: Int32s, old: Int32s, new: Int32s) -> None:
+@kernel("i8[:,:] i4[:] i4[:]")
+def rehash_topics(topics: Int64s, old: Int32s, new: Int32s) -> None:
     """Move all live topics to a larger table."""
     for bucket in range(len(old)):
-        at = np.int64(old[bucket])
+        at: Scalar = old[bucket]
         while at >= 0:
-            following = np.int64(T[at, c.T_CHAIN])
-            place = hashed(T[at, c.T_SESSION], T[at, c.T_TOPIC], 2) & (len(new) - 1)
-            T[at, c.T_CHAIN] = new[place]
-            new[place] = at
+            topic = session_topic_at(topics, at)
+            following, place = topic.chain, topic_bucket(topic, new)
+            topic.chain = put_first(new, place, at)
             at = following
+
+
+@part
+def _place_of_key(table: Int64s, key: Scalar) -> Scalar:
+    """Where a key of ended sessions stands in the table of those remembered, or belongs."""
+    at = hashed(key, 0, 3) & (len(table) - 1)
+    while remembered_at(table, at).key >= 0 and remembered_at(table, at).key != key:
+        at = (at + 1) & (len(table) - 1)
+    return at
+
+
+@part
+def _packed(broker: Scalar, number: Scalar) -> Scalar:
+    return broker << 32 | (number & 0xFFFFFFFF)
 
 
 @kernel("i8[:,:] i8[:,:]")
 def rehash_remembered(old: Int64s, new: Int64s) -> None:
     """Move the remembered ids to a larger table."""
     for i in range(len(old)):
-        if old[i, 0] >= 0:
-            at = hashed(old[i, 0], 0, 3) & (len(new) - 1)
-            while new[at, 0] >= 0:
-                at = (at + 1) & (len(new) - 1)
-            new[at, 0], new[at, 1] = old[i, 0], old[i, 1]
+        known = remembered_at(old, i)
+        if known.key >= 0:
+            moved = remembered_at(new, _place_of_key(new, known.key))
+            moved.key, moved.incarnations = known.key, known.incarnations
 
 
 @part
-def incarnations(D: Int64s, broker: Scalar, number: Scalar) -> Scalar:
+def incarnations(table: Int64s, broker: Scalar, number: Scalar) -> Scalar:
     """How many sessions of that broker and id have ended, as far as remembered."""
-    key = broker << 32 | (number & 0xFFFFFFFF)
-    at = hashed(key, 0, 3) & (len(D) - 1)
-    while D[at, 0] >= 0:
-        if D[at, 0] == key:
-            return D[at, 1]
-        at = (at + 1) & (len(D) - 1)
-    return 0
+    known = remembered_at(table, _place_of_key(table, _packed(broker, number)))
+    return known.incarnations if known.key >= 0 else 0
 
 
 @part
-def remember(D: Int64s, M: Int64s, broker: Scalar, number: Scalar, incarnation: Scalar) -> None:
+def remember(table: Int64s, count: Counts, session: Session) -> None:
     """A session has ended."""
-    if M[c.M_REMEMBERED] >= MAX_REMEMBERED:
-        D[:, 0] = -1
-        M[c.M_REMEMBERED] = 0
-    key = broker << 32 | (number & 0xFFFFFFFF)
-    at = hashed(key, 0, 3) & (len(D) - 1)
-    while D[at, 0] >= 0:
-        if D[at, 0] == key:
-            D[at, 1] = incarnation
-            return
-        at = (at + 1) & (len(D) - 1)
-    D[at, 0], D[at, 1] = key, incarnation
-    M[c.M_REMEMBERED] += 1
+    if count.remembered >= MAX_REMEMBERED:
+        table[:, :] = -1
+        count.remembered = 0
+    key = _packed(session.broker, session.id)
+    known = remembered_at(table, _place_of_key(table, key))
+    count.remembered += known.key < 0
+    known.key, known.incarnations = key, session.incarnation
 
 
 @part
-def note_member(S: Int64s, N: Int64s, M: Int64s, session: Scalar, column: Scalar, value: Scalar) -> None:
-    """Add a client or connection to a session's list, once, in order of appearance."""
-    at = S[session, column]
+def listed(state: Pools, first: Scalar, value: Scalar) -> Scalar:
+    """The first row of a list of clients or connections that has this one too: added once, in order of appearance."""
+    count, at = counts_of(state.counts, 0), first
     last: Scalar = np.int64(-1)
     length = 0
     while at >= 0:
-        if N[at, c.N_VALUE] == value:
-            return
-        last = at
-        at = N[at, c.N_NEXT]
+        member = listed_at(state.listed, at)
+        if member.value == value:
+            return first
+        last, at = at, member.next
         length += 1
     if length >= MAX_NAMES:
-        return
-    new = M[c.M_FREE_N]
-    M[c.M_FREE_N] = N[new, c.N_NEXT]
-    M[c.M_LEFT_N] -= 1
-    N[new, c.N_VALUE], N[new, c.N_NEXT] = value, -1
+        return first
+    new = count.free_listed
+    member = listed_at(state.listed, new)
+    count.free_listed = member.next
+    count.listed_left -= 1
+    member.value, member.next = value, -1
     if last < 0:
-        S[session, column] = new
-    else:
-        N[last, c.N_NEXT] = new
+        return new
+    listed_at(state.listed, last).next = new
+    return first
 
 
 @part
-def unlink_session(S: Int64s, M: Int64s, at: Scalar) -> None:
+def unlink_session(sessions: Int64s, count: Counts, session: Session) -> None:
     """Take a session out of the list that is ordered by last use."""
-    older, newer = S[at, c.S_OLDER], S[at, c.S_NEWER]
-    if older >= 0:
-        S[older, c.S_NEWER] = newer
+    if session.older >= 0:
+        session_at(sessions, session.older).newer = session.newer
     else:
-        M[c.M_OLDEST] = newer
-    if newer >= 0:
-        S[newer, c.S_OLDER] = older
+        count.oldest = session.newer
+    if session.newer >= 0:
+        session_at(sessions, session.newer).older = session.older
     else:
-        M[c.M_NEWEST] = older
+        count.newest = session.older
 
 
 @part
-def link_newest(S: Int64s, M: Int64s, at: Scalar) -> None:
+def link_newest(sessions: Int64s, count: Counts, at: Scalar) -> None:
     """Put a session at the recent end of that list."""
-    S[at, c.S_OLDER], S[at, c.S_NEWER] = M[c.M_NEWEST], -1
-    if M[c.M_NEWEST] >= 0:
-        S[M[c.M_NEWEST], c.S_NEWER] = at
+    session = session_at(sessions, at)
+    session.older, session.newer = count.newest, -1
+    if count.newest >= 0:
+        session_at(sessions, count.newest).newer = at
     else:
-        M[c.M_OLDEST] = at
-    M[c.M_NEWEST] = at
+        count.oldest = at
+    count.newest = at
 
 
 @part
-def topic_of(state: c.Pools, session: Scalar, topic: Scalar, name_bytes: Scalar) -> Scalar:
-    """The session's row for a topic, a new one when it has none."""
-    S, T, TH, M = state.S, state.T, state.TH, state.M
-    bucket = hashed(session, topic, 2) & (len(TH) - 1)
-    at = np.int64(TH[bucket])
-    while at >= 0:
-        if T[at, c.T_SESSION] == session and T[at, c.T_TOPIC] == topic:
-            return at
-        at = np.int64(T[at, c.T_CHAIN])
-    at = M[c.M_FREE_T]
-    M[c.M_FREE_T] = T[at, c.T_NEXT]
-    M[c.M_LEFT_T] -= 1
-    T[at, c.T_SESSION], T[at, c.T_TOPIC], T[at, c.T_COUNT] = session, topic, 0
-    T[at, c.T_STAMP], T[at, c.T_NAMED], T[at, c.T_CHAIN] = -1, 0, TH[bucket]
-    TH[bucket] = at
-    S[session, c.S_TOPICS] += 1
-    S[session, c.S_PLAIN] += name_bytes
-    S[session, c.S_COMPACT] += name_bytes + varint_bytes(name_bytes + 1)
-    S[session, c.S_COUNTS] += 1
-    return at
+def topic_of(state: Pools, at: Scalar, topic: Scalar, name_bytes: Scalar) -> Scalar:
+    """The row of a session's topic, a new one when it has none; `at`: the session's."""
+    count, bucket = counts_of(state.counts, 0), hashed(at, topic, 2) & (len(state.by_topic) - 1)
+    row: Scalar = state.by_topic[bucket]
+    while row >= 0:
+        known = session_topic_at(state.topics, row)
+        if known.session == at and known.topic == topic:
+            return row
+        row = known.chain
+    row = count.free_topic
+    new = session_topic_at(state.topics, row)
+    count.free_topic = new.next
+    count.topics_left -= 1
+    new.session, new.topic, new.count = at, topic, 0
+    new.stamp, new.named, new.chain = -1, 0, put_first(state.by_topic, bucket, row)
+    session = session_at(state.sessions, at)
+    session.topics += 1
+    session.plain += name_bytes
+    session.compact += name_bytes + varint_bytes(name_bytes + 1)
+    session.counts += 1
+    return row
 
 
 @part
-def leave_topic(state: c.Pools, at: Scalar, name_bytes: Scalar) -> None:
+def leave_topic(state: Pools, row: Scalar, name_bytes: Scalar) -> None:
     """One partition less of a topic; its row goes with the last."""
-    S, T, TH, M = state.S, state.T, state.TH, state.M
-    session, count = np.int64(T[at, c.T_SESSION]), np.int64(T[at, c.T_COUNT])
-    T[at, c.T_COUNT] = count - 1
-    S[session, c.S_COUNTS] += varint_bytes(count) - varint_bytes(count + 1)
-    if count > 1:
+    topic, count = session_topic_at(state.topics, row), counts_of(state.counts, 0)
+    session, had = session_at(state.sessions, topic.session), topic.count
+    topic.count = had - 1
+    session.counts += varint_bytes(had) - varint_bytes(had + 1)
+    if had > 1:
         return
-    unchain(T, TH, c.T_CHAIN, hashed(session, T[at, c.T_TOPIC], 2) & (len(TH) - 1), at)
-    T[at, c.T_NEXT] = M[c.M_FREE_T]
-    M[c.M_FREE_T] = at
-    M[c.M_LEFT_T] += 1
-    S[session, c.S_TOPICS] -= 1
-    S[session, c.S_PLAIN] -= name_bytes
-    S[session, c.S_COMPACT] -= name_bytes + varint_bytes(name_bytes + 1)
-    S[session, c.S_COUNTS] -= 1
+    unchain_topic(state.topics, state.by_topic, topic_bucket(topic, state.by_topic), row)
+    topic.next = count.free_topic
+    count.free_topic = row
+    count.topics_left += 1
+    session.topics -= 1
+    session.plain -= name_bytes
+    session.compact -= name_bytes + varint_bytes(name_bytes + 1)
+    session.counts -= 1
 
 
 @part
-def add_partition(
-    state: c.Pools, session: Scalar, topic: Scalar, partition: Scalar, epoch: Scalar, name_bytes: Scalar
-) -> Scalar:
-    """A partition enters a session (epoch -1: when is not known). Its row."""
-    S, P, V, T, PH, M = state.S, state.P, state.V, state.T, state.PH, state.M
-    newest = S[session, c.S_FIRST_PARTITION]
-    if newest >= 0 and P[newest, c.P_TOPIC] == topic:  # partitions of a topic come together
-        of_topic = np.int64(P[newest, c.P_OF_TOPIC])
+def add_stay(state: Pools, at: Scalar, topic: Scalar, partition: Scalar, epoch: Scalar, name_bytes: Scalar) -> Scalar:
+    """A partition enters the session of this row (epoch -1: when is not known). Its row."""
+    session, count = session_at(state.sessions, at), counts_of(state.counts, 0)
+    newest = session.first_stay
+    if newest >= 0 and stay_at(state.stays, newest).topic == topic:  # partitions of a topic come together
+        of_topic = stay_at(state.stays, newest).of_topic
     else:
-        of_topic = topic_of(state, session, topic, name_bytes)
-    count = np.int64(T[of_topic, c.T_COUNT])
-    T[of_topic, c.T_COUNT] = count + 1
-    S[session, c.S_COUNTS] += varint_bytes(count + 2) - varint_bytes(count + 1)
-    at = M[c.M_FREE_P]
-    M[c.M_FREE_P] = np.int64(P[at, c.P_NEXT])
-    M[c.M_LEFT_P] -= 1
-    M[c.M_LIVE_P] += 1
-    bucket = hashed(session, topic, partition) & (len(PH) - 1)
-    P[at, c.P_SESSION], P[at, c.P_TOPIC], P[at, c.P_PARTITION] = session, topic, partition
-    P[at, c.P_FROM], P[at, c.P_TO], P[at, c.P_OF_TOPIC], P[at, c.P_STAMP] = epoch, -1, of_topic, -1
-    P[at, c.P_CHAIN] = PH[bucket]
-    PH[bucket] = at
-    first = S[session, c.S_FIRST_PARTITION]
-    P[at, c.P_PREVIOUS], P[at, c.P_NEXT] = -1, first
-    if first >= 0:
-        P[first, c.P_PREVIOUS] = at
-    S[session, c.S_FIRST_PARTITION] = at
-    S[session, c.S_SIZE] += 1
-    V[at, c.V_OFFSET], V[at, c.V_HIGH], V[at, c.V_START] = -1, c.NOT_SENT, c.NOT_SENT
-    return at
+        of_topic = topic_of(state, at, topic, name_bytes)
+    entered = session_topic_at(state.topics, of_topic)
+    had = entered.count
+    entered.count = had + 1
+    session.counts += varint_bytes(had + 2) - varint_bytes(had + 1)
+    row = count.free_stay
+    stay = stay_at(state.stays, row)
+    count.free_stay = stay.next
+    count.stays_left -= 1
+    count.live_stays += 1
+    stay.session, stay.topic, stay.partition = at, topic, partition
+    stay.from_epoch, stay.to_epoch, stay.of_topic, stay.stamp = epoch, -1, of_topic, -1
+    stay.chain = put_first(state.by_partition, stay_bucket(stay, state.by_partition), row)
+    stay.previous, stay.next = -1, newest
+    if newest >= 0:
+        stay_at(state.stays, newest).previous = row
+    session.first_stay = row
+    session.size += 1
+    stay.offset, stay.high, stay.start = -1, NOT_SENT, NOT_SENT
+    return row
 
 
 @part
-def remove_partition(state: c.Pools, at: Scalar, epoch: Scalar, name_bytes: Scalar) -> None:
+def remove_stay(state: Pools, row: Scalar, epoch: Scalar, name_bytes: Scalar) -> None:
     """A partition leaves its session by the request of that epoch (-1: with the session); its stay has ended."""
-    S, P, PH, M = state.S, state.P, state.PH, state.M
-    session = np.int64(P[at, c.P_SESSION])
-    bucket = hashed(session, P[at, c.P_TOPIC], P[at, c.P_PARTITION]) & (len(PH) - 1)
-    unchain(P, PH, c.P_CHAIN, bucket, at)
-    before, following = np.int64(P[at, c.P_PREVIOUS]), np.int64(P[at, c.P_NEXT])
-    if before >= 0:
-        P[before, c.P_NEXT] = following
+    stay, count = stay_at(state.stays, row), counts_of(state.counts, 0)
+    session = session_at(state.sessions, stay.session)
+    unchain_stay(state.stays, state.by_partition, stay_bucket(stay, state.by_partition), row)
+    if stay.previous >= 0:
+        stay_at(state.stays, stay.previous).next = stay.next
     else:
-        S[session, c.S_FIRST_PARTITION] = following
-    if following >= 0:
-        P[following, c.P_PREVIOUS] = before
-    leave_topic(state, np.int64(P[at, c.P_OF_TOPIC]), name_bytes)
-    S[session, c.S_SIZE] -= 1
-    M[c.M_LIVE_P] -= 1
-    P[at, c.P_TO], P[at, c.P_NEXT] = epoch, -1
-    if M[c.M_ENDED_P] < 0:
-        M[c.M_ENDED_P] = at
+        session.first_stay = stay.next
+    if stay.next >= 0:
+        stay_at(state.stays, stay.next).previous = stay.previous
+    leave_topic(state, stay.of_topic, name_bytes)
+    session.size -= 1
+    count.live_stays -= 1
+    stay.to_epoch, stay.next = epoch, -1
+    if count.ended_stays == 0:
+        count.ended_stay = row
     else:
-        P[M[c.M_ENDED_P_LAST], c.P_NEXT] = at
-    M[c.M_ENDED_P_LAST] = at
+        stay_at(state.stays, count.last_ended_stay).next = row
+    count.last_ended_stay = row
+    count.ended_stays += 1
 
 
 @part
-def release_set(state: c.Pools, session: Scalar, name_bytes: Int64s) -> None:
+def release_set(state: Pools, session: Session, name_bytes: Int64s) -> None:
     """All partitions leave a session."""
-    S, P = state.S, state.P
-    at = S[session, c.S_FIRST_PARTITION]
-    while at >= 0:
-        following = np.int64(P[at, c.P_NEXT])
-        remove_partition(state, at, -1, name_bytes[P[at, c.P_TOPIC]])
-        at = following
+    while session.first_stay >= 0:
+        remove_stay(state, session.first_stay, -1, name_bytes[stay_at(state.stays, session.first_stay).topic])
 
 
 @part
-def end_session(state: c.Pools, at: Scalar, reason: Scalar, when: Scalar, name_bytes: Int64s) -> None:
+def end_session(state: Pools, at: Scalar, reason: Scalar, when: Scalar, name_bytes: Int64s) -> None:
     """A session is over: its row waits to be collected."""
-    S, SH, M = state.S, state.SH, state.M
-    release_set(state, at, name_bytes)
-    unchain(S, SH, c.S_CHAIN, hashed(S[at, c.S_BROKER], S[at, c.S_ID], 1) & (len(SH) - 1), at)
-    unlink_session(S, M, at)
-    remember(state.D, M, S[at, c.S_BROKER], S[at, c.S_ID], S[at, c.S_INCARNATION])
-    S[at, c.S_END], S[at, c.S_CLOSED], S[at, c.S_NEXT] = reason, when, -1
-    M[c.M_LIVE_S] -= 1
-    if M[c.M_ENDED_S] < 0:
-        M[c.M_ENDED_S] = at
+    session, count = session_at(state.sessions, at), counts_of(state.counts, 0)
+    release_set(state, session, name_bytes)
+    unchain_session(state.sessions, state.by_id, session_bucket(session, state.by_id), at)
+    unlink_session(state.sessions, count, session)
+    remember(state.remembered, count, session)
+    session.end, session.closed, session.next = reason, when, -1
+    count.live_sessions -= 1
+    if count.ended_sessions == 0:
+        count.ended_session = at
     else:
-        S[M[c.M_ENDED_S_LAST], c.S_NEXT] = at
-    M[c.M_ENDED_S_LAST] = at
+        session_at(state.sessions, count.last_ended_session).next = at
+    count.last_ended_session = at
+    count.ended_sessions += 1
 
 
-@kernel("i4[:,:] i8 i8 i8[:] -> i8", "i8[:,:] i8 i8 i8[:] -> i8")
-def chain(pool: Int32s | Int64s, first: Scalar, column: Scalar, rows: Int64s) -> int:
-    """Write the rows of a linked list to `rows`, as many as there is room for; returns how many there are."""
-    count = 0
-    at = np.int64(first)
-    while at >= 0:
-        if count < rows.size:
-            rows[count] = at
-        count += 1
-        at = np.int64(pool[at, column])
-    return count
+@kernel("POOLS i8[:] i8[:]")
+def list_ended(state: Pools, sessions: Int64s, stays: Int64s) -> None:
+    """Write the rows of sessions that ended, and of partitions that left, in this order: there is room for all."""
+    count = counts_of(state.counts, 0)
+    at = count.ended_session
+    for i in range(count.ended_sessions):
+        sessions[i] = at
+        at = session_at(state.sessions, at).next
+    at = count.ended_stay
+    for i in range(count.ended_stays):
+        stays[i] = at
+        at = stay_at(state.stays, at).next
 
 
-@kernel("i8[:,:] i4[:,:] i8[:,:] i8[:]")
-def free_ended(S: Int64s, P: Int32s, N: Int64s, M: Int64s) -> None:
+@part
+def _free_list(state: Pools, first: Scalar) -> None:
+    """Rows of a list of clients or connections are free again."""
+    count = counts_of(state.counts, 0)
+    while first >= 0:
+        member = listed_at(state.listed, first)
+        following = member.next
+        member.next = count.free_listed
+        count.free_listed = first
+        count.listed_left += 1
+        first = following
+
+
+@kernel("POOLS")
+def free_ended(state: Pools) -> None:
     """Collected rows are free again."""
-    at = M[c.M_ENDED_P]
-    while at >= 0:
-        following = np.int64(P[at, c.P_NEXT])
-        P[at, c.P_NEXT] = M[c.M_FREE_P]
-        M[c.M_FREE_P] = at
-        M[c.M_LEFT_P] += 1
+    count = counts_of(state.counts, 0)
+    at = count.ended_stay
+    for _ in range(count.ended_stays):
+        stay = stay_at(state.stays, at)
+        following = stay.next
+        stay.next = count.free_stay
+        count.free_stay = at
         at = following
-    at = M[c.M_ENDED_S]
-    while at >= 0:
-        following = S[at, c.S_NEXT]
-        for column in (c.S_CLIENTS, c.S_CONNECTIONS):
-            member = S[at, column]
-            while member >= 0:
-                after = N[member, c.N_NEXT]
-                N[member, c.N_NEXT] = M[c.M_FREE_N]
-                M[c.M_FREE_N] = member
-                M[c.M_LEFT_N] += 1
-                member = after
-        S[at, c.S_NEXT] = M[c.M_FREE_S]
-        M[c.M_FREE_S] = at
-        M[c.M_LEFT_S] += 1
+    at = count.ended_session
+    for _ in range(count.ended_sessions):
+        session = session_at(state.sessions, at)
+        following = session.next
+        _free_list(state, session.clients)
+        _free_list(state, session.connections)
+        session.next = count.free_session
+        count.free_session = at
         at = following
-    M[c.M_ENDED_P], M[c.M_ENDED_P_LAST], M[c.M_ENDED_S], M[c.M_ENDED_S_LAST] = -1, -1, -1, -1
+    count.stays_left += count.ended_stays
+    count.sessions_left += count.ended_sessions
+    count.ended_stay = count.last_ended_stay = count.ended_session = count.last_ended_session = -1
+    count.ended_stays = count.ended_sessions = 0

@@ -27,6 +27,7 @@ from kdissect.analysis.sessions.session_output import Ended, fetch_columns, part
 from kdissect.analysis.sessions.topic_codes import Names, Topics
 from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, distinct, with_columns
 from kdissect.arrays.codes import Codes
+from kdissect.kernels.structs import rows_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, FetchRows, NamedFetches, fetches_of
 from kdissect.tables.makers import fills
@@ -133,11 +134,12 @@ class SessionTracker:
         if both is None:
             return
         (left, kept), s = both, self.state
-        for places in (s.S[:, c.S_BROKER], *([] if self._waiting is None else [self._waiting.brokers])):
+        of_sessions = rows_of(c.Session, s.sessions)["broker"]
+        for places in (of_sessions, *([] if self._waiting is None else [self._waiting.brokers])):
             places[places == left] = kept
-        moved = _buckets(len(s.SH) - 1)
-        pools.rehash_sessions(s.S, s.SH, moved)
-        s.SH = moved
+        moved = _buckets(len(s.by_id) - 1)
+        pools.rehash_sessions(s.sessions, s.by_id, moved)
+        s.by_id = moved
 
     def hide(self) -> dict[str, pa.Table]:
         """The rows of `fetches` and `fetch_partitions` that are held back. From here on no caller is given any back."""
@@ -171,23 +173,24 @@ class SessionTracker:
 
     def alive(self) -> dict[str, int]:
         """How many sessions are alive, by broker."""
-        codes, counts = np.unique(self.state.S[self._alive_rows(), c.S_BROKER], return_counts=True)
+        alive = rows_of(c.Session, self.state.sessions)[self._alive_rows()]
+        codes, counts = np.unique(alive["broker"], return_counts=True)
         return {
             self.names.brokers.texts[code]: count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
         }
 
     def session_connections(self) -> Int64s:
         """A connection (id as int64) of each session that is alive."""
-        first = self.state.S[self._alive_rows(), c.S_CONNECTIONS]
-        found: Int64s = self.state.N[first[first >= 0], c.N_VALUE]
+        first = rows_of(c.Session, self.state.sessions)["connections"][self._alive_rows()]
+        found: Int64s = rows_of(c.Listed, self.state.listed)["value"][first[first >= 0]]
         return found
 
     def _alive_rows(self) -> Int64s:
         """Rows of the sessions that are alive."""
-        rows = distinct(self.state.SH[self.state.SH >= 0]).astype(np.int64)
+        rows = distinct(self.state.by_id[self.state.by_id >= 0]).astype(np.int64)
         found = [rows]
         while len(rows):
-            rows = self.state.S[rows, c.S_CHAIN]
+            rows = rows_of(c.Session, self.state.sessions)["chain"][rows]
             rows = rows[rows >= 0]
             found.append(rows)
         return np.concatenate(found)
@@ -232,32 +235,32 @@ class SessionTracker:
     def _rehash(self, events: int, partitions: int) -> None:
         """Make hash tables as long as their pools, and those with open addressing at most half full."""
         s = self.state
-        if len(s.SH) < len(s.S):
-            new = _buckets(len(s.S))
-            pools.rehash_sessions(s.S, s.SH, new)
-            s.SH = new
-        if len(s.PH) < len(s.P):
-            new = _buckets(len(s.P))
-            pools.rehash_partitions(s.P, s.PH, new)
-            s.PH = new
-        if len(s.TH) < len(s.T):
-            new = _buckets(len(s.T))
-            pools.rehash_topics(s.T, s.TH, new)
-            s.TH = new
-        most = min(r.MAX_REMEMBERED, int(s.M[c.M_REMEMBERED] + s.M[c.M_LIVE_S]) + events)
-        if len(s.D) < 2 * most:
-            remembered = np.full((1 << (2 * most).bit_length(), 2), -1, np.int64)
-            pools.rehash_remembered(s.D, remembered)
-            s.D = remembered
-        if len(s.X) < 2 * partitions:
-            s.X = np.full((4 * partitions, 3), -1, np.int64)
+        if len(s.by_id) < len(s.sessions):
+            new = _buckets(len(s.sessions))
+            pools.rehash_sessions(s.sessions, s.by_id, new)
+            s.by_id = new
+        if len(s.by_partition) < len(s.stays):
+            new = _buckets(len(s.stays))
+            pools.rehash_stays(s.stays, s.by_partition, new)
+            s.by_partition = new
+        if len(s.by_topic) < len(s.topics):
+            new = _buckets(len(s.topics))
+            pools.rehash_topics(s.topics, s.by_topic, new)
+            s.by_topic = new
+        most = min(r.MAX_REMEMBERED, s.count.remembered + s.count.live_sessions + events)
+        if len(s.remembered) < 2 * most:
+            remembered = c.empty_table(c.Remembered, 1 << int(2 * most).bit_length())
+            pools.rehash_remembered(s.remembered, remembered)
+            s.remembered = remembered
+        if len(s.forgotten) < 2 * partitions:
+            s.forgotten = c.empty_table(c.Forgotten, 4 * partitions)
 
     def _collect(self) -> None:
         """Take down sessions and stays that have ended."""
         s = self.state
-        if s.M[c.M_ENDED_S] >= 0 or s.M[c.M_ENDED_P] >= 0:
+        if s.count.ended_sessions or s.count.ended_stays:
             self._ended.drain_ended(s)
-            pools.free_ended(s.S, s.P, s.N, s.M)
+            pools.free_ended(s.pools)
 
 
 def _buckets(rows: int) -> npt.NDArray[np.int32]:
@@ -294,7 +297,7 @@ def _filled() -> dict[str, Collection[str]]:
     return {
         "fetches": fetch_columns(rows, uses, pa.array([], pa.string())).keys() - {"request_kind"},
         "fetch_partitions": partition_columns(partitions, None, 0),
-        "fetch_sessions": ended.session_columns(state, state.S[none]),
+        "fetch_sessions": ended.session_columns(state, none),
         "session_partitions": ended.stay_columns(state, none),
     }
 
