@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta
 
 from kdissect.capture import CaptureSet, open_captures
-from kdissect.capture.pcap import TIME
+from kdissect.capture.pcap import PACKET
 from kdissect.problems import UsageError
 
 _TIME_OF_DAY = r"\d{1,2}:\d{2}(:\d{2}([.,]\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?"
@@ -68,5 +68,5 @@ def _first_packet(captures: Sequence[CaptureSet]) -> datetime | None:
     for capture in open_captures([member.path]):
         for block in capture.blocks(capture.window()):
             if len(block.packets):
-                return EPOCH + timedelta(microseconds=int(block.packets[:, TIME].min()) // 1000)
+                return EPOCH + timedelta(microseconds=int(block.packets[:, PACKET.time].min()) // 1000)
     return None

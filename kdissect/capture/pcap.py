@@ -1,9 +1,5 @@
 """Packet rows and file state, the kernels that walk pcap records into them, and finding the next record after damage.
 
-A packet row is int64[6]: time (ns since the epoch), position of the packet's first byte in the window's data, captured
-bytes, original bytes (never less than captured). Then link type | interface within the section << 16, and the number in
-the file (1-based, as Wireshark counts).
-
 Rules. pcap: draft-ietf-opsawg-pcap; pcapng: draft-ietf-opsawg-pcapng. A record is believed when its length is at most
 `limit` bytes (pcapng: and its two lengths agree). Anything else is damage: the walk stops there and says so, and the
 seek kernels look for the next place where records follow one another. Kernels never raise on data; every read is
@@ -19,38 +15,101 @@ from numpy.typing import NDArray
 
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import be32
+from kdissect.kernels.structs import offsets, struct, view, width
 
-TIME, AT, CAPTURED, ORIGINAL, LINK, NUMBER = range(6)
-PACKET_COLUMNS = 6
 
-# The state of a file, int64[STATE_SIZE], updated by the walk.
-(
-    COUNT,  # packets so far
-    LAST,  # time of the last packet that had one
-    FIRST,  # earliest time
-    LATEST,  # latest time
-    ORIGINAL_BYTES,
-    CAPTURED_BYTES,
-    SNAPPED,  # packets with captured < original
-    OVER,  # packets with captured > original, or a length beyond its block
-    BACKWARDS,  # packets earlier than the one before
-    STEPS,  # packets earlier than the one before by more than CLOCK_STEP
-    UNTIMED,  # packets that carry no time
-    SKIPPED,  # pcapng blocks of no interest
-    BIG,  # the section is big-endian
-    SECTION,  # row of the section's first interface
-    INTERFACES,  # interface rows in use
-    NOTES,  # note rows in use (since the caller emptied them)
-    TIMED,  # packets that carried a time
-    UNKNOWN_INTERFACE,  # packets that name an interface that was not described
-    LOST_NOTES,  # interfaces or notes that found no room in their tables
-    NUMBERED,  # packets and other blocks that Wireshark gives a frame number
-) = range(20)
-STATE_SIZE = 20
+@struct
+class Packet:
+    """A packet row."""
 
-# An interface, int64[INTERFACE_SIZE].
-LINK_TYPE, SNAP, RULE, FACTOR, OFFSET, PACKETS, RECEIVED, DROPPED, OS_DROPPED = range(9)
-INTERFACE_SIZE = 10
+    time: int
+    """ns since the epoch."""
+    at: int
+    """Position of its first byte in the window's data."""
+    captured: int
+    """Bytes captured."""
+    original: int
+    """Bytes on the wire, never less than captured."""
+    link: int
+    """Link type | interface within the section << 16."""
+    number: int
+    """Its number in the file, as Wireshark counts, from 1 on."""
+
+
+@struct
+class File:
+    """The state of a file, which the walk keeps up."""
+
+    count: int
+    """Packets so far."""
+    last: int
+    """Time of the last packet that had one."""
+    first: int
+    """Earliest time."""
+    latest: int
+    """Latest time."""
+    original_bytes: int
+    """Bytes on the wire of all packets."""
+    captured_bytes: int
+    """Bytes captured of them."""
+    snapped: int
+    """Packets of which fewer bytes were captured than were on the wire."""
+    over: int
+    """Packets of which more were, or with a length beyond their block."""
+    backwards: int
+    """Packets earlier than the one before."""
+    steps: int
+    """Those that are earlier by more than CLOCK_STEP."""
+    untimed: int
+    """Packets that carry no time."""
+    skipped: int
+    """pcapng blocks of no interest."""
+    big: int
+    """1: the section is big-endian."""
+    section: int
+    """Row of the section's first interface."""
+    interfaces: int
+    """Rows of interfaces in use."""
+    notes: int
+    """Rows of notes in use, since the caller emptied them."""
+    timed: int
+    """Packets that carried a time."""
+    unknown_interface: int
+    """Packets that name an interface that was not described."""
+    lost_notes: int
+    """Interfaces and notes that found no room."""
+    numbered: int
+    """Packets and other blocks that Wireshark gives a frame number."""
+
+
+@struct
+class Interface:
+    """An interface that packets were captured at."""
+
+    link_type: int
+    """Its link type."""
+    snap: int
+    """Bytes captured of a packet at most, 0 no limit."""
+    rule: int
+    """How its ticks become nanoseconds (`kdissect.capture.pcapng`)."""
+    factor: int
+    """By how much, or by which power of two."""
+    offset: int
+    """Seconds to add."""
+    packets: int
+    """Packets so far."""
+    received: int
+    """Packets that it received as it says itself, -1 unknown."""
+    dropped: int
+    """Packets that it dropped, likewise."""
+    os_dropped: int
+    """Packets that its system dropped, likewise."""
+
+
+packet_at, file_at, interface_at = view(Packet), view(File), view(Interface)
+PACKET, FILE, INTERFACE = offsets(Packet), offsets(File), offsets(Interface)
+"""The columns of such rows."""
+PACKET_COLUMNS, STATE_SIZE, INTERFACE_SIZE = width(Packet), width(File), width(Interface)
 
 # Why a walk stopped.
 MORE, FULL, DAMAGED = 0, 1, 2
@@ -91,22 +150,22 @@ def u32(b: Bytes, o: Int, big: bool) -> Int:
 
 
 @part
-def note_time(state: Ints, time: Int) -> None:
+def note_time(file: File, time: Int) -> None:
     """Count a packet's time into the file's state."""
-    if state[TIMED] == 0:
-        state[FIRST] = time
-        state[LATEST] = time
+    if file.timed == 0:
+        file.first = time
+        file.latest = time
     else:
-        if time < state[LAST]:
-            state[BACKWARDS] += 1
-            if state[LAST] - time > CLOCK_STEP:
-                state[STEPS] += 1
-        if time < state[FIRST]:
-            state[FIRST] = time
-        if time > state[LATEST]:
-            state[LATEST] = time
-    state[LAST] = time
-    state[TIMED] += 1
+        if time < file.last:
+            file.backwards += 1
+            if file.last - time > CLOCK_STEP:
+                file.steps += 1
+        if time < file.first:
+            file.first = time
+        if time > file.latest:
+            file.latest = time
+    file.last = time
+    file.timed += 1
 
 
 @kernel("const u1[:] i8 i8 b1 i8 i8 i8 i8[:,:] i8[:] i8[:,:] -> i8 i8 i8")
@@ -125,7 +184,8 @@ def walk_pcap(
     """Records from data[at:end] into rows. Returns rows written, where it stopped, and why (MORE, FULL, DAMAGED)."""
     n = 0
     capacity = rows.shape[0]
-    link = interfaces[0, LINK_TYPE]
+    file = file_at(state, 0)
+    link = interface_at(interfaces, 0).link_type
     why = MORE
     while end - at >= header:
         if n == capacity:
@@ -140,25 +200,22 @@ def walk_pcap(
         if captured > end - at - header:
             break
         time = seconds * 1_000_000_000 + u32(data, at + 4, big) * tick
-        note_time(state, time)
-        state[COUNT] += 1
-        state[NUMBERED] += 1
+        note_time(file, time)
+        file.count += 1
+        file.numbered += 1
         if captured < original:
-            state[SNAPPED] += 1
+            file.snapped += 1
         elif captured > original:
-            state[OVER] += 1
+            file.over += 1
             original = captured
-        state[ORIGINAL_BYTES] += original
-        state[CAPTURED_BYTES] += captured
-        rows[n, TIME] = time
-        rows[n, AT] = at + header
-        rows[n, CAPTURED] = captured
-        rows[n, ORIGINAL] = original
-        rows[n, LINK] = link
-        rows[n, NUMBER] = state[NUMBERED]
+        file.original_bytes += original
+        file.captured_bytes += captured
+        packet = packet_at(rows, n)
+        packet.time, packet.at, packet.captured, packet.original = time, at + header, captured, original
+        packet.link, packet.number = link, file.numbered
         n += 1
         at += header + captured
-    interfaces[0, PACKETS] = state[COUNT]
+    interface_at(interfaces, 0).packets = file.count
     return n, at, why
 
 

@@ -10,29 +10,29 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.capture import pcap as pc
-from kdissect.capture.pcap import Bytes, Int, Ints, note_time, u16, u32
+from kdissect.capture.pcap import Bytes, Int, Interface, Ints, file_at, interface_at, note_time, packet_at, u16, u32
 from kdissect.kernels.kernel import kernel, part
 
 MULTIPLY, DIVIDE, BINARY = 0, 1, 2
-"""RULE of an interface: how its ticks become nanoseconds."""
+"""`rule` of an interface: how its ticks become nanoseconds."""
 
 
 @part
-def nanoseconds(high: Int, low: Int, interface: Ints) -> Int:
+def nanoseconds(high: Int, low: Int, interface: Interface) -> Int:
     """64-bit ticks of a pcapng interface as ns since the epoch; -1 when they are outside what int64 ns can hold."""
     ticks = high << 32 | low
-    factor = interface[pc.FACTOR]
-    offset = interface[pc.OFFSET]
+    factor = interface.factor
+    offset = interface.offset
     if high > 0x7FFFFFFF:  # beyond int64, which only ticks far below a nanosecond can be: half of it, and ticks twice
-        if interface[pc.RULE] == MULTIPLY or factor < 2:
+        if interface.rule == MULTIPLY or factor < 2:
             return -1
         ticks = high << 31 | low >> 1
-        factor = factor // 2 if interface[pc.RULE] == DIVIDE else factor - 1
-    if interface[pc.RULE] == MULTIPLY:
+        factor = factor // 2 if interface.rule == DIVIDE else factor - 1
+    if interface.rule == MULTIPLY:
         if ticks > 9_000_000_000_000_000_000 // factor:
             return -1
         time = ticks * factor
-    elif interface[pc.RULE] == DIVIDE:
+    elif interface.rule == DIVIDE:
         time = ticks // factor
     else:
         seconds = ticks >> factor if factor < 63 else 0
@@ -51,16 +51,12 @@ def nanoseconds(high: Int, low: Int, interface: Ints) -> Int:
 
 
 @part
-def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> None:
+def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Interface) -> None:
     """An Interface Description Block into an interface row."""
-    interface[:] = 0
-    interface[pc.LINK_TYPE] = u16(data, at + 8, big)
-    interface[pc.SNAP] = u32(data, at + 12, big)
-    interface[pc.RULE] = MULTIPLY
-    interface[pc.FACTOR] = 1000  # microseconds unless if_tsresol says otherwise
-    interface[pc.RECEIVED] = -1
-    interface[pc.DROPPED] = -1
-    interface[pc.OS_DROPPED] = -1
+    interface.link_type, interface.snap = u16(data, at + 8, big), u32(data, at + 12, big)
+    interface.rule, interface.factor = MULTIPLY, 1000  # microseconds unless if_tsresol says otherwise
+    interface.offset, interface.packets = 0, 0
+    interface.received, interface.dropped, interface.os_dropped = -1, -1, -1
     o = at + 16
     end = at + size - 4
     while end - o >= 4:
@@ -69,26 +65,26 @@ def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> Non
         if code == 0 or length > end - o - 4:
             break
         if code == 9 and length >= 1:
-            value = np.int64(data[o + 4])
+            value: Int = np.int64(data[o + 4])
             if value & 0x80:
-                interface[pc.RULE] = BINARY
-                interface[pc.FACTOR] = value & 0x7F
+                interface.rule = BINARY
+                interface.factor = value & 0x7F
             else:
-                interface[pc.RULE] = MULTIPLY if value <= 9 else DIVIDE
+                interface.rule = MULTIPLY if value <= 9 else DIVIDE
                 factor = 1
                 steps: Int = min(abs(9 - value), 18)
                 for _ in range(steps):
                     factor *= 10
-                interface[pc.FACTOR] = factor if abs(9 - value) <= 18 else 0x7FFFFFFFFFFFFFFF
+                interface.factor = factor if abs(9 - value) <= 18 else 0x7FFFFFFFFFFFFFFF
         elif code == 14 and length >= 8:
             first = u32(data, o + 4, big)
             second = u32(data, o + 8, big)
-            interface[pc.OFFSET] = first << 32 | second if big else second << 32 | first
+            interface.offset = first << 32 | second if big else second << 32 | first
         o += 4 + ((length + 3) & ~3)
 
 
 @part
-def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> None:
+def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Interface) -> None:
     """An Interface Statistics Block into an interface row: packets received and dropped so far."""
     o = at + 20
     end = at + size - 4
@@ -101,8 +97,12 @@ def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> 
             first = u32(data, o + 4, big)
             second = u32(data, o + 8, big)
             value = (first & 0x7FFFFFFF) << 32 | second if big else (second & 0x7FFFFFFF) << 32 | first
-            column = pc.RECEIVED if code == 4 else pc.DROPPED if code == 5 else pc.OS_DROPPED
-            interface[column] = max(interface[column], value)
+            if code == 4:
+                interface.received = max(interface.received, value)
+            elif code == 5:
+                interface.dropped = max(interface.dropped, value)
+            else:
+                interface.os_dropped = max(interface.os_dropped, value)
         o += 4 + ((length + 3) & ~3)
 
 
@@ -114,12 +114,13 @@ def walk_pcapng(
     row (block type | big-endian << 40, position, size, interface row) for the caller."""
     n = 0
     capacity = rows.shape[0]
+    file = file_at(state, 0)
     why = pc.MORE
     while end - at >= 12:
         if n == capacity:
             why = pc.FULL
             break
-        big = state[pc.BIG] == 1
+        big = file.big == 1
         kind = u32(data, at, big)
         if kind == 0x0A0D0D0A:
             magic = u32(data, at + 8, True)
@@ -157,74 +158,72 @@ def walk_pcapng(
             original = u32(data, at + 24, big)
             body = at + 28
         elif kind == 0x0A0D0D0A:
-            state[pc.BIG] = 1 if big else 0
-            state[pc.SECTION] = state[pc.INTERFACES]
+            file.big = 1 if big else 0
+            file.section = file.interfaces
         elif kind == 1 and size >= 20:
-            if state[pc.INTERFACES] < interfaces.shape[0]:
-                describe(data, at, size, big, interfaces[state[pc.INTERFACES]])
-                if state[pc.NOTES] < notes.shape[0]:
-                    notes[state[pc.NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
-                    notes[state[pc.NOTES], 1] = at
-                    notes[state[pc.NOTES], 2] = size
-                    notes[state[pc.NOTES], 3] = state[pc.INTERFACES]
-                    state[pc.NOTES] += 1
-                state[pc.INTERFACES] += 1
+            if file.interfaces < interfaces.shape[0]:
+                describe(data, at, size, big, interface_at(interfaces, file.interfaces))
+                if file.notes < notes.shape[0]:
+                    notes[file.notes, 0] = kind | (np.int64(1) << 40 if big else 0)
+                    notes[file.notes, 1] = at
+                    notes[file.notes, 2] = size
+                    notes[file.notes, 3] = file.interfaces
+                    file.notes += 1
+                file.interfaces += 1
             else:
-                state[pc.LOST_NOTES] += 1
+                file.lost_notes += 1
         elif kind == 5 and size >= 24:
-            row = u32(data, at + 8, big) + state[pc.SECTION]
-            if row < state[pc.INTERFACES]:
-                count_drops(data, at, size, big, interfaces[row])
+            row = u32(data, at + 8, big) + file.section
+            if row < file.interfaces:
+                count_drops(data, at, size, big, interface_at(interfaces, row))
         elif (kind == 10 or kind == 4) and size >= 20:
-            if state[pc.NOTES] < notes.shape[0]:
-                notes[state[pc.NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
-                notes[state[pc.NOTES], 1] = at
-                notes[state[pc.NOTES], 2] = size
-                notes[state[pc.NOTES], 3] = u32(data, at + 8, big) << 32 | u32(data, at + 12, big)
-                state[pc.NOTES] += 1
+            if file.notes < notes.shape[0]:
+                notes[file.notes, 0] = kind | (np.int64(1) << 40 if big else 0)
+                notes[file.notes, 1] = at
+                notes[file.notes, 2] = size
+                notes[file.notes, 3] = u32(data, at + 8, big) << 32 | u32(data, at + 12, big)
+                file.notes += 1
             else:
-                state[pc.LOST_NOTES] += 1
+                file.lost_notes += 1
         else:
-            state[pc.SKIPPED] += 1
+            file.skipped += 1
             if kind == 9 or kind & 0xBFFFFFFF == 0xBAD:  # journal entries and custom blocks: Wireshark numbers them
-                state[pc.NUMBERED] += 1
+                file.numbered += 1
         if captured >= 0:
-            state[pc.COUNT] += 1
-            state[pc.NUMBERED] += 1
-            row = interface + state[pc.SECTION]
+            file.count += 1
+            file.numbered += 1
+            row = interface + file.section
             link: Int = np.int64(pc.UNKNOWN_LINK)
-            if row < state[pc.INTERFACES]:
-                link = interfaces[row, pc.LINK_TYPE]
-                interfaces[row, pc.PACKETS] += 1
+            if row < file.interfaces:
+                seen_at = interface_at(interfaces, row)
+                link = seen_at.link_type
+                seen_at.packets += 1
                 if kind != 3:
-                    time = nanoseconds(u32(data, at + 12, big), u32(data, at + 16, big), interfaces[row])
-                elif 0 < interfaces[row, pc.SNAP] < captured:
-                    captured = interfaces[row, pc.SNAP]
+                    time = nanoseconds(u32(data, at + 12, big), u32(data, at + 16, big), seen_at)
+                elif 0 < seen_at.snap < captured:
+                    captured = seen_at.snap
                 if kind == 2 and u16(data, at + 10, big) != 0xFFFF:
-                    interfaces[row, pc.DROPPED] = max(interfaces[row, pc.DROPPED], 0) + u16(data, at + 10, big)
+                    seen_at.dropped = max(seen_at.dropped, 0) + u16(data, at + 10, big)
             else:
-                state[pc.UNKNOWN_INTERFACE] += 1
+                file.unknown_interface += 1
             if captured > at + size - 4 - body:
                 captured = at + size - 4 - body
-                state[pc.OVER] += 1
+                file.over += 1
             elif captured > original:
-                state[pc.OVER] += 1
+                file.over += 1
             elif captured < original:
-                state[pc.SNAPPED] += 1
+                file.snapped += 1
             original = max(original, captured)
             if time >= 0:
-                note_time(state, time)
+                note_time(file, time)
             else:
-                state[pc.UNTIMED] += 1
-                time = state[pc.LAST]
-            state[pc.ORIGINAL_BYTES] += original
-            state[pc.CAPTURED_BYTES] += captured
-            rows[n, pc.TIME] = time
-            rows[n, pc.AT] = body
-            rows[n, pc.CAPTURED] = captured
-            rows[n, pc.ORIGINAL] = original
-            rows[n, pc.LINK] = link | interface << 16
-            rows[n, pc.NUMBER] = state[pc.NUMBERED]
+                file.untimed += 1
+                time = file.last
+            file.original_bytes += original
+            file.captured_bytes += captured
+            packet = packet_at(rows, n)
+            packet.time, packet.at, packet.captured, packet.original = time, body, captured, original
+            packet.link, packet.number = link | interface << 16, file.numbered
             n += 1
         at += size
     return n, at, why

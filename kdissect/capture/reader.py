@@ -18,6 +18,7 @@ from kdissect.capture.block import Block
 from kdissect.capture.bytestreams import OpenFile, PlainFile, Stream
 from kdissect.capture.condition import Condition, Interface
 from kdissect.capture.magic import PCAP_HEADER, Format, recognise
+from kdissect.capture.pcap import INTERFACE
 from kdissect.capture.pcapng import seek_pcapng, walk_pcapng
 from kdissect.capture.steps import FILE_SHIFT, MAX_STEPS, Steps
 from kdissect.capture.window import Window
@@ -44,6 +45,8 @@ MAX_NOTES = 256
 """Names and secrets picked up per walk."""
 MAX_NAMED = 64
 """Interfaces that get a row of their own in the report."""
+_REPORTED = [INTERFACE.link_type, INTERFACE.snap, INTERFACE.packets, INTERFACE.received]
+"""What a report has of an interface, beside its name and the packets that were dropped."""
 MIN_ROOM = 1 << 14
 """A slot with less room than this is full: a read this small costs more than it brings."""
 POLL_SECONDS = 0.25
@@ -61,6 +64,8 @@ class FileReader:
         self.report = capture.reports[file]
         self.report.compression = stream.compression
         self.state: NDArray[np.int64] = np.zeros(r.STATE_SIZE, np.int64)
+        self.walked = r.file_at(self.state, 0)
+        """The same by the names of its fields."""
         self.interfaces: NDArray[np.int64] = np.zeros((1, r.INTERFACE_SIZE), np.int64)
         self.notes: NDArray[np.int64] = np.zeros((MAX_NOTES, 4), np.int64)
         self.names: dict[int, str] = {}
@@ -112,7 +117,7 @@ class FileReader:
                     if self._lost_from >= 0:
                         break
                 first = cursor
-                interfaces = int(self.state[r.INTERFACES])
+                interfaces = int(self.walked.interfaces)
                 n, cursor, why = self._walk(cursor, rows)
                 self._note_steps(rows[:n], interfaces)
                 self._read_notes()
@@ -172,10 +177,10 @@ class FileReader:
         self.report.format = form.name
         if form.name == "pcap":
             self._limit = min(MAX_RECORD, self.window.slot_bytes - 2 * MIN_ROOM)
-            self.interfaces[0, r.LINK_TYPE] = form.link_type
-            self.interfaces[0, r.SNAP] = form.snap_length
-            self.interfaces[0, r.RECEIVED : r.OS_DROPPED + 1] = -1
-            self.state[r.INTERFACES] = 1
+            self.interfaces[0, INTERFACE.link_type] = form.link_type
+            self.interfaces[0, INTERFACE.snap] = form.snap_length
+            self.interfaces[0, INTERFACE.received : INTERFACE.os_dropped + 1] = -1
+            self.walked.interfaces = 1
         else:
             self._limit = min(MAX_BLOCK, self.window.slot_bytes - 2 * MIN_ROOM)
             self.interfaces = np.zeros((MAX_INTERFACES, r.INTERFACE_SIZE), np.int64)
@@ -211,7 +216,7 @@ class FileReader:
             size = int(r.u32(self.window.data, at + 8, form.big))
             self._lost_why = f"the record claims {size} bytes" if size else "the record header holds only zeros"
         else:
-            big = bool(self.state[r.BIG])
+            big = bool(self.walked.big)
             kind, size = (int(r.u32(self.window.data, at + o, big)) for o in (0, 4))
             self._lost_why = f"the block of type {kind:#x} claims {size} bytes"
             if kind == INTERFACE_BLOCK and size > self._limit:
@@ -225,17 +230,17 @@ class FileReader:
     def _undescribed(self) -> None:
         """Keep the place of an interface whose description is not read: others keep their numbers, and its packets have
         neither a link type nor times."""
-        number = int(self.state[r.INTERFACES])
+        number = int(self.walked.interfaces)
         if number < len(self.interfaces):
             row = self.interfaces[number]
             row[:] = 0
-            row[r.LINK_TYPE], row[r.FACTOR], row[r.OFFSET] = r.UNKNOWN_LINK, 1, NEVER
-            row[r.RECEIVED : r.OS_DROPPED + 1] = -1
-            self.state[r.INTERFACES] += 1
+            row[INTERFACE.link_type], row[INTERFACE.factor], row[INTERFACE.offset] = r.UNKNOWN_LINK, 1, NEVER
+            row[INTERFACE.received : INTERFACE.os_dropped + 1] = -1
+            self.walked.interfaces += 1
 
     def _seek(self, cursor: int, final: bool) -> int:
         """Look for the next place where records follow one another; the cursor to go on from."""
-        window, form, state = self.window, self.recognised, self.state
+        window, form = self.window, self.recognised
         assert form is not None
         cursor = max(cursor, self._lost_from + 1)
         if cursor >= window.end:
@@ -244,10 +249,10 @@ class FileReader:
         end = at + window.end - cursor
         if form.name == "pcap":
             fractions = 1_000_000_000 // form.tick
-            last = int(state[r.LAST]) // 1_000_000_000 if state[r.TIMED] else 0
+            last = int(self.walked.last) // 1_000_000_000 if self.walked.timed else 0
             stop, found = r.seek_pcap(window.data, at, end, form.big, form.header, fractions, last, final)
         else:
-            stop, found = seek_pcapng(window.data, at, end, self._limit, bool(state[r.BIG]), final)
+            stop, found = seek_pcapng(window.data, at, end, self._limit, bool(self.walked.big), final)
         cursor += stop - at
         if found == r.FOUND:
             self._regain(cursor, "reading went on")
@@ -261,28 +266,28 @@ class FileReader:
         self._lost_from = -1
 
     def _problem(self, logical: int, detail: str, size: int = 0) -> None:
-        state = self.state
-        at = int(state[r.LAST]) if state[r.TIMED] else 0
+        at = int(self.walked.last) if self.walked.timed else 0
         where = f"byte {logical - self.base}" if logical >= 0 else self.report.name
-        self.capture.add_problem(self.file, int(state[r.NUMBERED]) + 1 if logical >= 0 else 0, at, where, detail, size)
+        number = int(self.walked.numbered) + 1 if logical >= 0 else 0
+        self.capture.add_problem(self.file, number, at, where, detail, size)
 
     def _note_steps(self, rows: NDArray[np.int64], interfaces: int) -> None:
         """Say where the clock stepped back in the rows of a walk, before which there were so many interfaces."""
-        notes = self.notes[: self.state[r.NOTES]]
+        notes = self.notes[: self.walked.notes]
         described = notes[notes[:, 0] & 0xFFFFFFFF == 1, 1].tolist()
-        whole = len(described) == self.state[r.INTERFACES] - interfaces
-        for step in self._steps.look(rows, self.state, described if whole else None):
+        whole = len(described) == self.walked.interfaces - interfaces
+        for step in self._steps.look(rows, self.walked, described if whole else None):
             detail = (
                 f"{step.back / 1e6:,.3f} ms earlier than the packet before it: the clock stepped back, or packets lie "
                 "in the file out of order"
             )
             self.capture.add_problem(self.file, step.packet, step.at, "clock", detail, kind=Kind.CLOCK_STEP)
-            if self.state[r.INTERFACES] == 1 and len(self.capture.steps) < MAX_STEPS:
+            if self.walked.interfaces == 1 and len(self.capture.steps) < MAX_STEPS:
                 self.capture.steps.append(self.file << FILE_SHIFT | step.packet)
 
     def _read_notes(self) -> None:
         """Names of interfaces and addresses, and TLS secrets, that the walk came by."""
-        for kind, at, size, value in self.notes[: self.state[r.NOTES]].tolist():
+        for kind, at, size, value in self.notes[: self.walked.notes].tolist():
             body = self.window.data[at : at + size].tobytes()
             order = "big" if kind >> 40 else "little"
             if kind & 0xFFFFFFFF == 10:
@@ -293,26 +298,26 @@ class FileReader:
                 self.capture.learn_host_names(body, order == "big")
             elif len(self.names) < MAX_NAMED:
                 self.names[value] = _interface_name(body, order)
-        self.state[r.NOTES] = 0
+        self.walked.notes = 0
 
     def _update(self) -> None:
         """Bring the file's report up to date."""
-        state, report = self.state, self.report
-        report.packets, report.timed = int(state[r.COUNT]), int(state[r.TIMED])
-        report.first, report.last = int(state[r.FIRST]), int(state[r.LATEST])
-        report.captured_bytes, report.original_bytes = int(state[r.CAPTURED_BYTES]), int(state[r.ORIGINAL_BYTES])
-        report.snapped, report.over_original = int(state[r.SNAPPED]), int(state[r.OVER])
+        walked, report = self.walked, self.report
+        report.packets, report.timed = int(walked.count), int(walked.timed)
+        report.first, report.last = int(walked.first), int(walked.latest)
+        report.captured_bytes, report.original_bytes = int(walked.captured_bytes), int(walked.original_bytes)
+        report.snapped, report.over_original = int(walked.snapped), int(walked.over)
         report.backwards, report.clock_steps, report.untimed = (
-            int(state[i]) for i in (r.BACKWARDS, r.STEPS, r.UNTIMED)
+            int(count) for count in (walked.backwards, walked.steps, walked.untimed)
         )
-        count = int(state[r.INTERFACES])
-        drops = self.interfaces[:count, [r.DROPPED, r.OS_DROPPED]].max(axis=1, initial=-1)
+        count = int(walked.interfaces)
+        drops = self.interfaces[:count, [INTERFACE.dropped, INTERFACE.os_dropped]].max(axis=1, initial=-1)
         report.dropped = int(drops[drops >= 0].sum()) if (drops >= 0).any() else -1
+        shown = self.interfaces[: min(count, MAX_NAMED), _REPORTED].tolist()
         report.interfaces = [
-            Interface(self.names.get(i, ""), int(row[r.LINK_TYPE]), int(row[r.SNAP]), int(row[r.PACKETS]),
-                      int(row[r.RECEIVED]), int(drops[i]))
-            for i, row in enumerate(self.interfaces[: min(count, MAX_NAMED)])
-        ]  # fmt: skip
+            Interface(self.names.get(i, ""), link_type, snap, packets, received, int(drops[i]))
+            for i, (link_type, snap, packets, received) in enumerate(shown)
+        ]
 
     def _finish(self, cursor: int) -> None:
         """Say what the end of the input cut, and what the file as a whole is odd in."""
@@ -327,14 +332,16 @@ class FileReader:
         if self.stream.problem:
             self.report.cut = True
             self._problem(self.window.end, self.stream.problem)
-        state = self.state
-        for column, text in (
-            (r.UNTIMED, "packets carry no time; they got the time of the packet before them"),
-            (r.UNKNOWN_INTERFACE, "packets name an interface that the file does not describe; they are not decoded"),
-            (r.LOST_NOTES, f"interfaces beyond {MAX_INTERFACES}, or secrets and names, were not read"),
+        for count, text in (
+            (self.walked.untimed, "packets carry no time; they got the time of the packet before them"),
+            (
+                self.walked.unknown_interface,
+                "packets name an interface that the file does not describe; they are not decoded",
+            ),
+            (self.walked.lost_notes, f"interfaces beyond {MAX_INTERFACES}, or secrets and names, were not read"),
         ):
-            if state[column]:
-                self._problem(-1, f"{int(state[column])} {text}")
+            if count:
+                self._problem(-1, f"{int(count)} {text}")
         self._update()
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.capture import pcap as r
+from kdissect.capture.pcap import PACKET
 
 INTERFACE_SHIFT = 16
 """Of a packet row's LINK."""
@@ -40,18 +41,18 @@ class Steps:
         self._number: NDArray[np.int64] = np.zeros(1, np.int64)
         self._counted = self._untimed = 0
 
-    def look(self, rows: NDArray[np.int64], state: NDArray[np.int64], described: list[int] | None) -> list[Step]:
-        """Steps in the rows of a walk; `state` is the file's state. `described`: positions of the interface
+    def look(self, rows: NDArray[np.int64], walked: r.File, described: list[int] | None) -> list[Step]:
+        """Steps in the rows of a walk; `walked` is the file's state. `described`: positions of the interface
         descriptions that lie among them, None where they are not known: then no step is reported."""
-        stepped, self._counted = state[r.STEPS] > self._counted, int(state[r.STEPS])
-        untimed, self._untimed = state[r.UNTIMED] - self._untimed, int(state[r.UNTIMED])
+        stepped, self._counted = walked.steps > self._counted, int(walked.steps)
+        untimed, self._untimed = int(walked.untimed) - self._untimed, int(walked.untimed)
         if untimed:  # packets of unknown interfaces, which are left out, or others
-            untimed -= np.count_nonzero(rows[:, r.LINK] & r.UNKNOWN_LINK == r.UNKNOWN_LINK)
+            untimed -= int(np.count_nonzero(rows[:, PACKET.link] & r.UNKNOWN_LINK == r.UNKNOWN_LINK))
         if described is None or untimed > 0:  # which packets got another one's time is not known
             self._number[:] = 0
             return []
-        cuts = np.searchsorted(rows[:, r.AT], described).tolist()
-        one = state[r.INTERFACES] == 1 and not state[r.UNKNOWN_INTERFACE]
+        cuts = np.searchsorted(rows[:, PACKET.at], described).tolist()
+        one = walked.interfaces == 1 and not walked.unknown_interface
         found: list[Step] = []
         for number, (first, stop) in enumerate(zip([0, *cuts], [*cuts, len(rows)], strict=True)):
             if number:  # with an interface a section may have begun
@@ -67,13 +68,13 @@ class Steps:
     def _steps_of_one_interface(self, rows: NDArray[np.int64], stepped: bool) -> list[Step]:
         """Steps in rows of the only interface. They are looked for only where the walk counted any."""
         found = self._between(rows, np.zeros(len(rows), np.int64)) if stepped else []
-        self._time[0], self._number[0] = rows[-1, r.TIME], rows[-1, r.NUMBER]
+        self._time[0], self._number[0] = rows[-1, PACKET.time], rows[-1, PACKET.number]
         return found
 
     def _several(self, rows: NDArray[np.int64], stepped: bool) -> list[Step]:
         """The same in rows of several interfaces."""
-        of = rows[:, r.LINK] >> INTERFACE_SHIFT
-        known = (rows[:, r.LINK] & r.UNKNOWN_LINK != r.UNKNOWN_LINK) & (of < MAX_INTERFACES)
+        of = rows[:, PACKET.link] >> INTERFACE_SHIFT
+        known = (rows[:, PACKET.link] & r.UNKNOWN_LINK != r.UNKNOWN_LINK) & (of < MAX_INTERFACES)
         if not known.all():
             rows, of = rows[known], of[known]
             if not len(rows):
@@ -83,13 +84,14 @@ class Steps:
             more = np.zeros(most - len(self._time), np.int64)
             self._time, self._number = np.append(self._time, more), np.append(self._number, more)
         found = self._between(rows, of) if stepped else []
-        self._time[of], self._number[of] = rows[:, r.TIME], rows[:, r.NUMBER]  # of each interface the last is kept
+        # Of each interface the last is kept.
+        self._time[of], self._number[of] = rows[:, PACKET.time], rows[:, PACKET.number]
         return found
 
     def _between(self, rows: NDArray[np.int64], of: NDArray[np.int64]) -> list[Step]:
         seen = np.flatnonzero(self._number)
-        times = np.concatenate([self._time[seen], rows[:, r.TIME]])
-        numbers = np.concatenate([self._number[seen], rows[:, r.NUMBER]])
+        times = np.concatenate([self._time[seen], rows[:, PACKET.time]])
+        numbers = np.concatenate([self._number[seen], rows[:, PACKET.number]])
         order = np.argsort(np.concatenate([seen, of]), kind="stable")
         interface = np.concatenate([seen, of])[order]
         times, numbers = times[order], numbers[order]

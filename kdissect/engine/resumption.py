@@ -52,7 +52,7 @@ from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import CarriedConnections
 from kdissect.net.scanner import CarriedScan, Scanner
-from kdissect.net.segment import FILE_SHIFT, PACKET
+from kdissect.net.segment import FILE_SHIFT, SEGMENT
 from kdissect.problems import CaptureError, CaptureUnreadable, UsageError
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.carried_clients import CarriedClients, carry_clients, go_on_with_clients
@@ -386,7 +386,7 @@ class Continued:
                     begun = True
                     self._check_begin(number, int(block.packets[0, 0]))
                 segments = scanner.scan(block)
-                segments[:, PACKET] += number << FILE_SHIFT
+                segments[:, SEGMENT.packet] += number << FILE_SHIFT
                 self._keep_rows(dissector.feed(segments, len(scanner.flows)), completion)
                 self.books.builder.block_ended()
                 self._latest = max(self._latest, dissector.now)

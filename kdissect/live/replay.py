@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from kdissect.capture.block import Block
-from kdissect.capture.pcap import TIME
+from kdissect.capture.pcap import PACKET
 
 STEP_S = 0.05
 """How often packets are given on."""
@@ -39,7 +39,7 @@ class Replay:
             if not len(rows):
                 yield block
                 continue
-            times = np.maximum.accumulate(rows[:, TIME])
+            times = np.maximum.accumulate(rows[:, PACKET.time])
             if self._first < 0:
                 self._first, self._began = int(times[0]), self._clock()
             given = 0

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from kdissect.capture import open_captures
 from kdissect.capture.block import Block
-from kdissect.capture.pcap import CAPTURED, TIME
+from kdissect.capture.pcap import PACKET
 from kdissect.output import ASIDE, whole_seekable
 from kdissect.rewriting.packetfile import PacketFile
 
@@ -59,8 +59,8 @@ class Ring:
         rows = block.packets
         if not len(rows):
             return
-        first, self._latest = int(rows[:, TIME].min()), max(self._latest, int(rows[:, TIME].max()))
-        if int(rows[:, CAPTURED].sum()) > self._most:
+        first, self._latest = int(rows[:, PACKET.time].min()), max(self._latest, int(rows[:, PACKET.time].max()))
+        if int(rows[:, PACKET.captured].sum()) > self._most:
             self.left_out += len(rows)
             return
         if self._open is None or first - self._begun > self._slice_ns or self._open[1].bytes > self._most:
@@ -99,7 +99,7 @@ class Ring:
             for capture in open_captures([str(path) for path in files]) if files else ():
                 window = capture.window()
                 for block in capture.blocks(window):
-                    out.write(window.data, block.packets[block.packets[:, TIME] >= since])
+                    out.write(window.data, block.packets[block.packets[:, PACKET.time] >= since])
                 capture.close()
             out.finish()
         return out.packets

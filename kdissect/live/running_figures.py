@@ -105,10 +105,10 @@ class Figures:
 
     def packets(self, block: Block, analysed: int, seen: int) -> None:
         """As `Listener.packets`."""
-        from kdissect.capture.pcap import ORIGINAL
+        from kdissect.capture.pcap import PACKET
 
         if not block.idle:
-            size = int(block.packets[:, ORIGINAL].sum())
+            size = int(block.packets[:, PACKET.original].sum())
             self._unpublished.append((len(block.packets), size, seen, seen - analysed))
 
     def tick(self, moment: Moment) -> None:

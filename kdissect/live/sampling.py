@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.streams.ledger import connection_id
-from kdissect.net.segment import ACK_FLAG, FLAGS, FLOW, SYN, TIME
+from kdissect.net.segment import ACK_FLAG, SEGMENT, SYN
 
 LATE_S = 2.0
 PATIENCE_S = 3.0
@@ -76,11 +76,11 @@ class Sampler:
         self.left = self.left[:0]
         if self.idle or not len(rows):
             return rows
-        flow = rows[:, FLOW] >> 1
+        flow = rows[:, SEGMENT.flow] >> 1
         numbers = np.unique(flow)
         self._look_at(numbers, flows)
-        self._seen[numbers] = rows[:, TIME].max()
-        syn = (rows[:, FLAGS] & (SYN | ACK_FLAG)) == SYN
+        self._seen[numbers] = rows[:, SEGMENT.time].max()
+        syn = (rows[:, SEGMENT.flags] & (SYN | ACK_FLAG)) == SYN
         if syn.any():
             again = np.unique(flow[syn])
             self._kept[again] = self._chosen(self._hash[again])

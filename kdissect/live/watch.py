@@ -26,7 +26,7 @@ import pyarrow as pa
 from kdissect.analysis.stage import NO_WATERMARK
 from kdissect.capture import CaptureSet
 from kdissect.capture.block import Block
-from kdissect.capture.pcap import TIME as PACKET_TIME
+from kdissect.capture.pcap import PACKET
 from kdissect.capture.window import Window
 from kdissect.engine.analysed_run import AnalysedRun, Pieces
 from kdissect.engine.passes.watermark import watermark
@@ -150,7 +150,7 @@ class Watch:
                 self._add_harvests(dissector.feed(segments, len(flows)), flows)
                 self._books.builder.block_ended()
                 if len(block.packets):
-                    clock.read_packet(int(block.packets[:, PACKET_TIME].max()))
+                    clock.read_packet(int(block.packets[:, PACKET.time].max()))
                     self._latest = clock.latest_ns
                 listener.packets(block, len(segments), seen)
             if clock.host_clock() >= due or self._pieces.count >= MANY_ROWS:

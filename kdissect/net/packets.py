@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.capture import pcap as pc
+from kdissect.capture.pcap import packet_at
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.keyed_hash import SECRET, scramble, slot
 from kdissect.kernels.memory import be16, be32, fetch
@@ -142,8 +142,8 @@ def _ask_for_slot(b: Bytes, packets: NDArray[np.int64], i: Int, flow_table: Flow
     coming = np.int64(-1)
     i += SLOT_AHEAD
     if i < packets.shape[0]:
-        p = packets[i, pc.AT]
-        plain = packets[i, pc.CAPTURED] >= 38 and packets[i, pc.LINK] & 0xFFFF == 1
+        packet = packet_at(packets, i)
+        p, plain = packet.at, packet.captured >= 38 and packet.link & 0xFFFF == 1
         if plain and be32(b, p + 12) >> 8 == 0x080045 and b[p + 23] == 6:
             one, other, ports = be32(b, p + 26), be32(b, p + 30), be32(b, p + 34)
             if one > other or (one == other and ports >> 16 > ports & 0xFFFF):
@@ -275,18 +275,19 @@ def take_apart(
         if no == odd.shape[0]:
             return i, n, no, ODD_FULL
         if i + AHEAD < packets.shape[0]:
-            fetch(b, packets[i + AHEAD, pc.AT])
-            fetch(b, packets[i + AHEAD, pc.AT] + 64)
+            fetch(b, packet_at(packets, i + AHEAD).at)
+            fetch(b, packet_at(packets, i + AHEAD).at + 64)
         if far:
             _ask_for_slot(b, packets, i, flow_table)
-        time = packets[i, pc.TIME]
+        packet = packet_at(packets, i)
+        time = packet.time
         if time < after or time > before:
             kinds[FILTERED] += 1
             continue
-        p = packets[i, pc.AT]
-        e = p + packets[i, pc.CAPTURED]  # end of what was captured
-        w = p + packets[i, pc.ORIGINAL]  # end of what was on the wire
-        layer, p, kind, view = link_layer(b, p, e, packets[i, pc.LINK] & 0xFFFF, packets[i, pc.LINK] >> 16)
+        p = packet.at
+        e = p + packet.captured  # end of what was captured
+        w = p + packet.original  # end of what was on the wire
+        layer, p, kind, view = link_layer(b, p, e, packet.link & 0xFFFF, packet.link >> 16)
         if layer == hd.ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
         verdict = NOT_IP
@@ -388,7 +389,7 @@ def take_apart(
         segment.at = data + delta
         segment.len = e - data
         segment.wire = w - p - length
-        segment.packet = packets[i, pc.NUMBER] | file << 40
+        segment.packet = packet.number | file << 40
         segment.viewpoint = view
         segment.stamp = 0
         if length >= 32 and data - p >= 32 and be32(b, p + 20) == STAMPED:

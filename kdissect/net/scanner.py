@@ -18,7 +18,7 @@ from kdissect.net import packets as k
 from kdissect.net.fragments import Reassembler
 from kdissect.net.headers import seen_through
 from kdissect.net.rare import MAX_RARE, Rare
-from kdissect.net.segment import FLOW_COLUMNS, PACKET, PORTS, SEGMENT_COLUMNS
+from kdissect.net.segment import FLOW, FLOW_COLUMNS, SEGMENT, SEGMENT_COLUMNS
 from kdissect.net.tunnels import IP_LINK, unwrap
 
 MAX_FRAGMENTS = 200_000
@@ -88,14 +88,14 @@ class Scanner:
 
     def forget(self, flows: NDArray[np.int64]) -> None:
         """These flows ended: their numbers may be given to new ones."""
-        flows = flows[self._flows[flows, PORTS] >= 0]
+        flows = flows[self._flows[flows, FLOW.ports] >= 0]
         count = int(self._state[k.FREE])
         if count + flows.size > self._free.size:
             self._free = np.concatenate([self._free, np.zeros(max(self._free.size, flows.size), np.int64)])
         self._free[count : count + flows.size] = flows
         self._state[k.FREE] += flows.size
         self._state[k.TOMBS] += flows.size
-        self._flows[flows, PORTS] = -1
+        self._flows[flows, FLOW.ports] = -1
 
     def end_input(self) -> None:
         """No more packets come: the flows stay, what finds them and rows of blocks go."""
@@ -198,7 +198,7 @@ class Scanner:
         if not late:
             return rows[:n]
         together = np.concatenate([rows[:n], *late])
-        return together[np.argsort(together[:, PACKET], kind="stable")]
+        return together[np.argsort(together[:, SEGMENT.packet], kind="stable")]
 
     def _grow(self) -> None:
         """Room for twice the flows in use; dead entries of the table go."""

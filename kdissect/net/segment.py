@@ -1,8 +1,8 @@
-"""Columns of a segment row, int64[SEGMENT_COLUMNS]: one TCP packet each, pure acknowledgements too."""
+"""Rows of segments, one TCP packet each, pure acknowledgements too, and of the flows that they belong to."""
 
 from __future__ import annotations
 
-from kdissect.kernels.structs import struct, view, width
+from kdissect.kernels.structs import offsets, struct, view, width
 
 
 @struct
@@ -38,22 +38,34 @@ class Segment:
     33 bits the low 30 of the timestamp that it echoes (TSecr)."""
 
 
-segment_at = view(Segment)
-SEGMENT_COLUMNS = width(Segment)
-TIME, FLOW, SEQ, ACK, FLAGS, AT, LEN, WIRE, PACKET, VIEW, STAMP = range(SEGMENT_COLUMNS)
+@struct
+class Flow:
+    """Both ends of a flow: addresses as 16 bytes (IPv4 mapped, RFC 4291), big-endian, in two words."""
+
+    a_high: int
+    """The first endpoint's address."""
+    a_low: int
+    """See there."""
+    b_high: int
+    """The second endpoint's address."""
+    b_low: int
+    """See there."""
+    ports: int
+    """First endpoint's port << 16 | second's; -1: the row is free."""
+
+
+segment_at, flow_at = view(Segment), view(Flow)
+SEGMENT_COLUMNS, FLOW_COLUMNS = width(Segment), width(Flow)
+SEGMENT, FLOW = offsets(Segment), offsets(Flow)
+"""The columns of such rows."""
 
 DSACK = 1 << 40
-"""Of FLAGS: the acknowledgement says that bytes came twice (D-SACK, RFC 2883)."""
+"""Of `flags`: the acknowledgement says that bytes came twice (D-SACK, RFC 2883)."""
 SAME_HOST = 1 << 41
-"""Of FLAGS: both ends have the same address."""
+"""Of `flags`: both ends have the same address."""
 STAMP_BITS, ECHO_BITS = 33, 30
-"""Of STAMP: widths of the timestamp and of what is kept of the echo."""
+"""Of `stamp`: widths of the timestamp and of what is kept of the echo."""
 FIN, SYN, RST, PSH, ACK_FLAG = 1, 2, 4, 8, 16
 WINDOW_SHIFT, IPID_SHIFT, SCALE_SHIFT, MSS_SHIFT = 8, 24, 40, 48
 FILE_SHIFT = 40
-"""Shift of the file index in PACKET: files of up to 10**12 packets, up to 8 million files."""
-
-# Columns of a flow row, int64[FLOW_COLUMNS]: addresses as 16 bytes (IPv4 mapped, RFC 4291), big-endian, in two words.
-A_HIGH, A_LOW, B_HIGH, B_LOW, PORTS = range(5)
-"""PORTS: first endpoint's port << 16 | second's; -1: the row is free."""
-FLOW_COLUMNS = 5
+"""Shift of the file index in `packet`: files of up to 10**12 packets, up to 8 million files."""

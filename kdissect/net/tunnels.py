@@ -9,10 +9,12 @@ Rules: RFC 2784, 2890 (GRE), 2637 (PPTP), 2003, 4213 (IP in IP), 7348 (VXLAN), 8
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.capture.pcap import AT, CAPTURED, LINK, ORIGINAL
+from kdissect.capture.pcap import packet_at
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import be16, be32
 from kdissect.net import headers as h
@@ -148,12 +150,13 @@ def under_nsh(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
 def unwrap(b: Bytes, packets: NDArray[np.int64], first: Int) -> None:
     """Rewrite the rows from `first` on which lead through tunnels."""
     for i in range(first, packets.shape[0]):
-        start = packets[i, AT]
-        e = start + packets[i, CAPTURED]
-        w = start + packets[i, ORIGINAL]
-        view = packets[i, LINK] >> 16
-        layer, p, kind, view = link_layer(b, start, e, packets[i, LINK] & 0xFFFF, view)
-        best = np.int64(-1)  # where the innermost IP packet starts, and its ends and view
+        packet = packet_at(packets, i)
+        start = packet.at
+        e = start + packet.captured
+        w = start + packet.original
+        view = packet.link >> 16
+        layer, p, kind, view = link_layer(b, start, e, packet.link & 0xFFFF, view)
+        best: Any = np.int64(-1)  # where the innermost IP packet starts, and its ends and view
         best_e = e
         best_w = w
         best_view = view
@@ -205,7 +208,5 @@ def unwrap(b: Bytes, packets: NDArray[np.int64], first: Int) -> None:
             if layer < 0 or layer == h.NOTHING:
                 break
         if through and best >= 0 and best <= best_e:
-            packets[i, AT] = best
-            packets[i, CAPTURED] = best_e - best
-            packets[i, ORIGINAL] = best_w - best
-            packets[i, LINK] = IP_LINK | best_view << 16
+            packet.at, packet.captured, packet.original = best, best_e - best, best_w - best
+            packet.link = IP_LINK | best_view << 16

@@ -13,13 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.capture import Block
-from kdissect.capture import pcap as r
+from kdissect.capture.pcap import PACKET, packet_at
 from kdissect.kernels.kernel import kernel
 from kdissect.kernels.memory import be32
 from kdissect.net import segment as sg
 from kdissect.net.headers import ETHERTYPE, IP, PIECE, ip_header, link_layer, under_ethertype
 from kdissect.net.packets import FRAGMENT
 from kdissect.net.scanner import Scanner
+from kdissect.net.segment import SEGMENT, flow_at
 
 Words = NDArray[np.int64]
 HANDSHAKE = 3
@@ -62,15 +63,15 @@ class Stretch:
             if not len(found):
                 return none
             self.number = int(found[0])
-        mine = np.flatnonzero(segments[:, sg.FLOW] >> 1 == self.number)
+        mine = np.flatnonzero(segments[:, SEGMENT.flow] >> 1 == self.number)
         if not self.begun:
-            start = np.flatnonzero(segments[mine, sg.TIME] == self.first)
+            start = np.flatnonzero(segments[mine, SEGMENT.time] == self.first)
             if not len(start):
                 return none
             self.begun = True
             mine = mine[start[0] :]
         if self.following is not None:
-            stop = np.flatnonzero(segments[mine, sg.TIME] == self.following)
+            stop = np.flatnonzero(segments[mine, SEGMENT.time] == self.following)
             if len(stop):
                 self.ended = True
                 mine = mine[: stop[0]]
@@ -79,10 +80,10 @@ class Stretch:
         keep = np.ones(len(mine), np.bool_)
         place = self.seen + np.arange(len(mine))
         if place[0] == 0:
-            self.syn = bool(segments[mine[0], sg.FLAGS] & sg.SYN)
+            self.syn = bool(segments[mine[0], SEGMENT.flags] & sg.SYN)
         self.seen += len(mine)
         if self.begin is not None:
-            keep = (segments[mine, sg.TIME] >= self.begin) | (self.syn & (place < HANDSHAKE))
+            keep = (segments[mine, SEGMENT.time] >= self.begin) | (self.syn & (place < HANDSHAKE))
         if self.end is not None:
             keep &= self._until(segments[mine], self.end)
         none[mine[keep]] = True
@@ -90,13 +91,13 @@ class Stretch:
 
     def _until(self, mine: Words, end: int) -> NDArray[np.bool_]:
         """Packets up to the last one wanted, and the one that acknowledges it."""
-        keep: NDArray[np.bool_] = mine[:, sg.PACKET] <= end
+        keep: NDArray[np.bool_] = mine[:, SEGMENT.packet] <= end
         if keep.any():
             last = mine[keep][-1]
-            if last[sg.PACKET] == end:
-                self.side = int(last[sg.FLOW] & 1)
+            if last[SEGMENT.packet] == end:
+                self.side = int(last[SEGMENT.flow] & 1)
         if not keep.all() and self.side >= 0:
-            back = np.flatnonzero(~keep & (mine[:, sg.FLOW] & 1 != self.side))
+            back = np.flatnonzero(~keep & (mine[:, SEGMENT.flow] & 1 != self.side))
             if len(back):
                 keep[back[0]] = True
                 self.ended = True
@@ -121,16 +122,16 @@ class Choice:
         packets = block.packets
         keep = np.ones(len(packets), np.bool_)
         if self.after is not None:
-            keep &= packets[:, r.TIME] >= self.after
+            keep &= packets[:, PACKET.time] >= self.after
         if self.before is not None:
-            keep &= packets[:, r.TIME] <= self.before
+            keep &= packets[:, PACKET.time] <= self.before
         if self.stretches is not None:
             keep &= self._connections(block, scanner)
         return packets[keep]
 
     def _connections(self, block: Block, scanner: Scanner) -> NDArray[np.bool_]:
         packets = block.packets
-        numbers = packets[:, r.NUMBER]
+        numbers = packets[:, PACKET.number]
         plain = packets.copy()  # scanning rewrites the rows of packets in tunnels
         fragments = int(scanner.kinds[block.file, FRAGMENT])
         segments = scanner.scan(block)
@@ -138,7 +139,7 @@ class Choice:
         flows = scanner.flows
         for stretch in self.stretches or ():
             rows = segments[stretch.rows(segments, flows)]
-            wanted[np.searchsorted(numbers, rows[:, sg.PACKET] & ((1 << 40) - 1))] = True
+            wanted[np.searchsorted(numbers, rows[:, SEGMENT.packet] & ((1 << 40) - 1))] = True
             if scanner.kinds[block.file, FRAGMENT] > fragments and stretch.begun and (len(rows) or not stretch.ended):
                 fragments_between(block.window.data, plain, np.array(stretch.flow, np.int64), wanted)
         packets[:] = plain
@@ -148,10 +149,11 @@ class Choice:
 @kernel("const u1[:] i8[:,:] i8[:] b1[:]")
 def fragments_between(b: NDArray[np.uint8], packets: Words, flow: Words, selected: NDArray[np.bool_]) -> None:
     """Mark the IP fragments between the two addresses of a flow: nothing else says whose they are."""
+    ends = flow_at(flow, 0)
     for i in range(packets.shape[0]):
-        p = packets[i, r.AT]
-        e = p + packets[i, r.CAPTURED]
-        layer, p, kind, view = link_layer(b, p, e, packets[i, r.LINK] & 0xFFFF, np.int64(0))
+        p = packet_at(packets, i).at
+        e = p + packet_at(packets, i).captured
+        layer, p, kind, view = link_layer(b, p, e, packet_at(packets, i).link & 0xFFFF, np.int64(0))
         if layer == ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
         if layer != IP:
@@ -170,7 +172,7 @@ def fragments_between(b: NDArray[np.uint8], packets: Words, flow: Words, selecte
             al = be32(b, h + 16) << 32 | be32(b, h + 20)
             bh = be32(b, h + 24) << 32 | be32(b, h + 28)
             bl = be32(b, h + 32) << 32 | be32(b, h + 36)
-        there = ah == flow[sg.A_HIGH] and al == flow[sg.A_LOW] and bh == flow[sg.B_HIGH] and bl == flow[sg.B_LOW]
-        back = ah == flow[sg.B_HIGH] and al == flow[sg.B_LOW] and bh == flow[sg.A_HIGH] and bl == flow[sg.A_LOW]
+        there = ah == ends.a_high and al == ends.a_low and bh == ends.b_high and bl == ends.b_low
+        back = ah == ends.b_high and al == ends.b_low and bh == ends.a_high and bl == ends.a_low
         if there or back:
             selected[i] = True

@@ -7,10 +7,10 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.capture.pcap import CAPTURED, NUMBER
+from kdissect.capture.pcap import PACKET
 from kdissect.rewriting.comment_kernels import END_OF_OPTIONS, LONGEST, OPTION
 from kdissect.rewriting.commentedfile import Comments
-from kdissect.rewriting.insertion_kernels import GROWTH, STATE_SIZE, WRITTEN, insert_comments
+from kdissect.rewriting.insertion_kernels import GROWTH, STATE_SIZE, copying_at, insert_comments
 
 
 class CommentedCopy:
@@ -26,15 +26,15 @@ class CommentedCopy:
     @property
     def comments(self) -> int:
         """Comments written."""
-        return int(self._state[WRITTEN])
+        return int(copying_at(self._state, 0).written)
 
     def write(
         self, data: NDArray[np.uint8], start: int, end: int, packets: NDArray[np.int64], comments: Comments
     ) -> None:
         """Write the whole blocks of data[start:end], in which these packet rows (`kdissect.capture.pcap`) lie; what is
         no block ends it."""
-        first = np.searchsorted(comments.frames, packets[:, NUMBER], "left")
-        behind = np.searchsorted(comments.frames, packets[:, NUMBER], "right")
+        first = np.searchsorted(comments.frames, packets[:, PACKET.number], "left")
+        behind = np.searchsorted(comments.frames, packets[:, PACKET.number], "right")
         sizes = np.minimum(np.diff(comments.ends), LONGEST) + OPTION
         before = np.concatenate([[0], np.cumsum(sizes)])
         more = int((before[behind] - before[first]).sum()) + len(packets) * (END_OF_OPTIONS + GROWTH)
@@ -44,7 +44,7 @@ class CommentedCopy:
         )
         self._stream.write(memoryview(out)[:written])
         self.packets += len(packets)
-        self.bytes += int(packets[:, CAPTURED].sum())
+        self.bytes += int(packets[:, PACKET.captured].sum())
 
     def finish(self) -> None:
         """Nothing more follows."""

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.capture.pcap import CAPTURED, LINK, NUMBER
+from kdissect.capture.pcap import PACKET
 from kdissect.rewriting.comment_kernels import END_OF_OPTIONS, LONGEST, OPTION, write_commented
 from kdissect.rewriting.packet_kernels import BLOCK, PADDING
 from kdissect.rewriting.packetfile import PacketFile
@@ -39,14 +39,14 @@ class CommentedFile(PacketFile):
         """Write packet rows (`kdissect.capture.pcap`) of one file, whose bytes are in `data`."""
         if not len(packets):
             return
-        links, interface = np.unique(packets[:, LINK], return_inverse=True)
+        links, interface = np.unique(packets[:, PACKET.link], return_inverse=True)
         self._describe(links.tolist())
         interface = np.array([self._interfaces[link] for link in links.tolist()], np.int64)[interface]
-        first = np.searchsorted(comments.frames, packets[:, NUMBER], "left")
-        behind = np.searchsorted(comments.frames, packets[:, NUMBER], "right")
+        first = np.searchsorted(comments.frames, packets[:, PACKET.number], "left")
+        behind = np.searchsorted(comments.frames, packets[:, PACKET.number], "right")
         sizes = np.minimum(np.diff(comments.ends), LONGEST) + OPTION
         before = np.concatenate([[0], np.cumsum(sizes)])
-        captured = int(packets[:, CAPTURED].sum())
+        captured = int(packets[:, PACKET.captured].sum())
         room = (
             captured + len(packets) * (BLOCK + PADDING + END_OF_OPTIONS) + int((before[behind] - before[first]).sum())
         )

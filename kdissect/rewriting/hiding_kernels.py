@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.capture.pcap import AT, CAPTURED, LINK, ORIGINAL, Bytes, Int, Ints
+from kdissect.capture.pcap import Bytes, Int, Ints, packet_at
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.keyed_hash import SECRET, scramble, slot
 from kdissect.kernels.memory import be16, be32
@@ -276,8 +276,8 @@ def hide(
         if addresses.shape[0] - state[USED] < PACKET_ADDRESSES:
             return i
         start = place[i]
-        e = start + packets[i, CAPTURED]
-        link = packets[i, LINK] & 0xFFFF
+        e = start + packet_at(packets, i).captured
+        link = packet_at(packets, i).link & 0xFFFF
         if payload[i] < 0:
             blank(out, start, e, link)
             continue
@@ -296,10 +296,10 @@ def sum_segments(b: Bytes, packets: Ints, delta: Int) -> None:
     A packet that was cut gets 0: what is not there cannot be summed, and the old sum would tell of what was replaced.
     """
     for i in range(packets.shape[0]):
-        p = packets[i, AT] + delta
-        e = p + packets[i, CAPTURED]
-        w = p + packets[i, ORIGINAL]
-        layer, p, kind, view = link_layer(b, p, e, packets[i, LINK] & 0xFFFF, np.int64(0))
+        p = packet_at(packets, i).at + delta
+        e = p + packet_at(packets, i).captured
+        w = p + packet_at(packets, i).original
+        layer, p, kind, view = link_layer(b, p, e, packet_at(packets, i).link & 0xFFFF, np.int64(0))
         if layer == hd.ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
         if layer != hd.IP:

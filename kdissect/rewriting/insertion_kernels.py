@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.capture import pcap
-from kdissect.capture.pcap import Bytes, Int, Ints, u32
+from kdissect.capture.pcap import Bytes, Int, Interface, Ints, packet_at, u32
 from kdissect.capture.pcapng import DIVIDE, MULTIPLY, describe
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.structs import struct, view, width
 from kdissect.rewriting.comment_kernels import END_OF_OPTIONS, LONGEST
 
 SECTION, INTERFACE, ENHANCED, SIMPLE, PACKET = 0x0A0D0D0A, 1, 6, 3, 2
@@ -22,12 +22,26 @@ BODY, SIMPLE_BODY = 28, 12
 GROWTH = BODY - SIMPLE_BODY
 """Bytes by which a simple block grows beside its comments."""
 LITTLE, BIG = 0x1A2B3C4D, 0x4D3C2B1A
-STATE_BIG, WRITTEN, DESCRIBED, FIRST = range(4)
-STATE_SIZE = FIRST + pcap.INTERFACE_SIZE
-"""Of the state: byte order of the section that is read, comments written so far, whether the section's first interface
-is known, and its row."""
 SECOND = 1_000_000_000
 MOST = 0x7FFFFFFFFFFFFFFF
+
+
+@struct
+class Copying:
+    """How far a file was copied."""
+
+    big: int
+    """1: the section is big-endian."""
+    written: int
+    """Comments written so far."""
+    described: int
+    """1: the section's first interface is known."""
+    interface: Interface
+    """That one."""
+
+
+copying_at = view(Copying)
+STATE_SIZE = width(Copying)
 
 
 @part
@@ -38,17 +52,17 @@ def _write_int(out: Bytes, w: Int, value: Int, size: Int, big: bool) -> None:
 
 
 @part
-def _ticks(time: Int, interface: Ints) -> Int:
+def _ticks(time: Int, interface: Interface) -> Int:
     """`nanoseconds` of `kdissect.capture.pcapng` the other way round; 0 where int64 holds no such ticks."""
-    factor = interface[pcap.FACTOR]
-    if abs(interface[pcap.OFFSET]) > MOST // SECOND // 2:
+    factor = interface.factor
+    if abs(interface.offset) > MOST // SECOND // 2:
         return 0
-    time = time - interface[pcap.OFFSET] * SECOND
+    time = time - interface.offset * SECOND
     if time < 0 or factor < 0:
         return 0
-    if interface[pcap.RULE] == MULTIPLY:
+    if interface.rule == MULTIPLY:
         return time // max(factor, 1)
-    if interface[pcap.RULE] == DIVIDE:
+    if interface.rule == DIVIDE:
         return time * factor if factor > 0 and time <= MOST // factor else 0
     if factor > 62 or time // SECOND >= MOST >> factor:
         return 0
@@ -69,31 +83,32 @@ def insert_comments(
     addition to its text, and END_OF_OPTIONS + GROWTH a packet.
     """
     p, w, row, rows = start, np.int64(0), np.int64(0), packets.shape[0]
+    copying = copying_at(state, 0)
     while end - p >= 12:
-        big = state[STATE_BIG] == 1
+        big = copying.big == 1
         kind = u32(data, p, big)
         if kind == SECTION:
             magic = u32(data, p + 8, False)
             if magic != LITTLE and magic != BIG:
                 break
             big = magic == BIG
-            state[STATE_BIG] = 1 if big else 0
-            state[DESCRIBED] = 0
-            state[FIRST:] = 0
+            copying.big = 1 if big else 0
+            copying.described = copying.interface.factor = copying.interface.offset = 0
+            copying.interface.rule = MULTIPLY
         total = u32(data, p + 4, big)
         if total < 12 or total & 3 or total > end - p or w + total > out.size:
             break
         added: Int = np.int64(0)
         options: Int = np.int64(0)
-        if kind == INTERFACE and state[DESCRIBED] == 0 and total >= 20:
-            state[DESCRIBED] = 1
-            describe(data, p, total, big, state[FIRST:])
+        if kind == INTERFACE and copying.described == 0 and total >= 20:
+            copying.described = 1
+            describe(data, p, total, big, copying.interface)
         body = SIMPLE_BODY if kind == SIMPLE else BODY
         if kind in (ENHANCED, SIMPLE, PACKET) and total >= body + 4:
-            while row < rows and packets[row, pcap.AT] < p + body:
+            while row < rows and packet_at(packets, row).at < p + body:
                 row += 1
-            if row < rows and packets[row, pcap.AT] == p + body and behind[row] < ends.size:
-                size = packets[row, pcap.CAPTURED] if kind == SIMPLE else u32(data, p + 20, big)
+            if row < rows and packet_at(packets, row).at == p + body and behind[row] < ends.size:
+                size = packet_at(packets, row).captured if kind == SIMPLE else u32(data, p + 20, big)
                 options = body + ((max(size, 0) + 3) & ~3)
                 if options <= total - 4:
                     for c in range(max(first[row], 0), behind[row]):
@@ -113,10 +128,10 @@ def insert_comments(
         if kind == SIMPLE:
             _write_int(out, w, np.int64(ENHANCED), np.int64(4), big)
             _write_int(out, w + 8, np.int64(0), np.int64(4), big)
-            ticks = _ticks(max(packets[row, pcap.TIME], 0), state[FIRST:])
+            ticks = _ticks(max(packet_at(packets, row).time, 0), copying.interface)
             _write_int(out, w + 12, ticks >> 32, np.int64(4), big)
             _write_int(out, w + 16, ticks, np.int64(4), big)
-            _write_int(out, w + 20, packets[row, pcap.CAPTURED], np.int64(4), big)
+            _write_int(out, w + 20, packet_at(packets, row).captured, np.int64(4), big)
             _write_int(out, w + 24, u32(data, p + 8, big), np.int64(4), big)
             for k in range(SIMPLE_BODY, options):
                 out[w + GROWTH + k] = data[p + k]
@@ -137,7 +152,7 @@ def insert_comments(
             for k in range(length):
                 out[o + 4 + k] = text[ends[c] + k]
             o += 4 + ((length + 3) & ~3)
-            state[WRITTEN] += 1
+            copying.written += 1
         written = options + added + total - rest
         for k in range(rest, total):
             out[w + written - total + k] = data[p + k]

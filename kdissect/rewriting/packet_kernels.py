@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.capture.pcap import AT, CAPTURED, ORIGINAL, TIME, Bytes, Int, Ints
+from kdissect.capture.pcap import Bytes, Int, Ints, packet_at
 from kdissect.kernels.kernel import kernel, part
 
 PCAP_RECORD = 16
@@ -33,12 +33,12 @@ def write_records(data: Bytes, packets: Ints, interface: Ints, pcapng: bool, out
     """
     w = np.int64(0)
     for i in range(packets.shape[0]):
-        size = packets[i, CAPTURED]
-        at = packets[i, AT]
+        size = packet_at(packets, i).captured
+        at = packet_at(packets, i).at
         if at < 0 or size < 0 or at + size > data.size or w + size + BLOCK + PADDING > out.size:
             continue
-        time = max(packets[i, TIME], 0)
-        original = min(packets[i, ORIGINAL], 0xFFFFFFFF)
+        time = max(packet_at(packets, i).time, 0)
+        original = min(packet_at(packets, i).original, 0xFFFFFFFF)
         total = BLOCK + ((size + 3) & ~3)
         if pcapng:
             put32(out, w, 6)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.capture import CaptureSet, Member
-from kdissect.capture.pcap import CAPTURED, LINK, TIME
+from kdissect.capture.pcap import PACKET
 from kdissect.output import scratch, temporary
 from kdissect.rewriting.packet_kernels import BLOCK, PADDING, PCAP_RECORD, SECOND, write_records
 
@@ -30,7 +30,7 @@ Change = Callable[[NDArray[np.uint8], NDArray[np.int64], int], None]
 
 def _places(packets: NDArray[np.int64], pcapng: bool) -> NDArray[np.int64]:
     """Where each packet's bytes begin among their records."""
-    size = packets[:, CAPTURED] if not pcapng else (packets[:, CAPTURED] + 3) & ~3
+    size = packets[:, PACKET.captured] if not pcapng else (packets[:, PACKET.captured] + 3) & ~3
     ends: NDArray[np.int64] = np.cumsum(size + (BLOCK if pcapng else PCAP_RECORD))
     return ends - size - (4 if pcapng else 0)
 
@@ -59,8 +59,8 @@ class PacketFile:
         """
         if not len(packets):
             return
-        links = np.unique(packets[:, LINK]).tolist()
-        late = bool((packets[:, TIME] >= LAST_TIME).any())
+        links = np.unique(packets[:, PACKET.link]).tolist()
+        late = bool((packets[:, PACKET.time] >= LAST_TIME).any())
         if not self.pcapng and (self._secrets or late or len({*links, *self._interfaces}) > 1):
             self._to_pcapng()
         if self.pcapng:
@@ -71,8 +71,8 @@ class PacketFile:
         number = {link: i for link, i in self._interfaces.items() if link in links}
         interface = np.zeros(len(packets), np.int64)
         for link, i in number.items():
-            interface[packets[:, LINK] == link] = i
-        size = int(packets[:, CAPTURED].sum())
+            interface[packets[:, PACKET.link] == link] = i
+        size = int(packets[:, PACKET.captured].sum())
         need = size + len(packets) * (BLOCK + PADDING)
         if need > len(self._out):
             self._out = np.empty(need, np.uint8)
@@ -128,5 +128,5 @@ class PacketFile:
                 source = CaptureSet("", [Member("", file=before)])
                 window = source.window()
                 for block in source.blocks(window):
-                    block.packets[:, LINK] = links[0]
+                    block.packets[:, PACKET.link] = links[0]
                     self.write(window.data, block.packets)

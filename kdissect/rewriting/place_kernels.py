@@ -1,10 +1,8 @@
 """Kernels that know where the payload of every recent segment went: from input offsets and stream positions to places
 in the output.
 
-The index is an int64 matrix, a row a segment with payload, in the order of the file. Its columns: offset of its payload
-in the input, captured bytes, sequence number, place in the output. Then the row before it of the same direction (-1
-none), its direction, and the highest sequence number that the direction reached with it. Rows are named by their number
-since the beginning; `base` is the number of the first one still there.
+The index has a row for each segment with payload, in the order of the file. Rows are named by their number since the
+beginning; `base` is the number of the first one still there.
 """
 
 from __future__ import annotations
@@ -28,18 +26,40 @@ from kdissect.kafka.streams.state import (
 )
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import be16
-from kdissect.kernels.structs import Flags
-from kdissect.net import segment as sg
+from kdissect.kernels.structs import Flags, struct, view, width
+from kdissect.net.segment import SYN, segment_at
 from kdissect.rewriting.field_kernels import blank_bytes, blank_header
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tcp.layout import node_at
 
-I_AT, I_LENGTH, I_SEQUENCE, I_PLACE, I_BEFORE, I_FLOW, I_HIGHEST = range(7)
-INDEX_COLUMNS = 7
 LOOK_BACK = 2048
 """Segments of a direction looked back at: more than a window of 2 MB in packets of 1,500 bytes, twice over."""
 HEAD = 1100
 """Bytes of a frame in which its header is looked for, as the stream kernels do."""
+
+
+@struct
+class Placed:
+    """A segment with payload."""
+
+    at: int
+    """Offset of its payload in the input."""
+    length: int
+    """Captured bytes."""
+    sequence: int
+    """Sequence number of the first one."""
+    place: int
+    """Where it stands in the output."""
+    before: int
+    """The row before it of the same direction, -1 none."""
+    flow: int
+    """Its direction: that of a segment row."""
+    highest: int
+    """The highest sequence number that the direction reached with it."""
+
+
+placed_at = view(Placed)
+INDEX_COLUMNS = width(Placed)
 
 
 @part
@@ -53,40 +73,37 @@ def enter(segments: Ints, place: Ints, index: Ints, count: Int, base: Int, last:
     """Add segment rows whose payload went to `place` (-1: nowhere). `last[flow]` is the newest row of a direction.
     Returns the new count of rows; `index` has room for all."""
     for i in range(segments.shape[0]):
-        flow = segments[i, sg.FLOW]
-        if segments[i, sg.FLAGS] & sg.SYN:
+        packet = segment_at(segments, i)
+        flow = packet.flow
+        if packet.flags & SYN:
             last[flow] = -1
-        if segments[i, sg.LEN] <= 0 or place[i] < 0:
+        if packet.len <= 0 or place[i] < 0:
             continue
-        index[count, I_AT] = segments[i, sg.AT]
-        index[count, I_LENGTH] = segments[i, sg.LEN]
-        index[count, I_SEQUENCE] = segments[i, sg.SEQ]
-        index[count, I_PLACE] = place[i]
-        index[count, I_BEFORE] = last[flow]
-        index[count, I_FLOW] = flow
-        end = (segments[i, sg.SEQ] + segments[i, sg.LEN]) & 0xFFFFFFFF
+        new = placed_at(index, count)
+        new.at, new.length, new.sequence, new.place = packet.at, packet.len, packet.seq, place[i]
+        new.before, new.flow = last[flow], flow
+        new.highest = (packet.seq + packet.len) & 0xFFFFFFFF
         before = last[flow] - base
-        if before >= 0 and ahead(index[before, I_HIGHEST], end) > 0:
-            end = index[before, I_HIGHEST]
-        index[count, I_HIGHEST] = end
+        if before >= 0 and ahead(placed_at(index, before).highest, new.highest) > 0:
+            new.highest = placed_at(index, before).highest
         last[flow] = base + count
         count += 1
     return count
 
 
 @part
-def segment_at(index: Ints, count: Int, at: Int) -> Int:
+def find_placed(index: Ints, count: Int, at: Int) -> Int:
     """The row whose payload holds input offset `at`, -1 none."""
     low = np.int64(0)
     high = np.int64(count)
     while low < high:
         middle = (low + high) // 2
-        if index[middle, I_AT] <= at:
+        if placed_at(index, middle).at <= at:
             low = middle + 1
         else:
             high = middle
     row = low - 1
-    if row < 0 or at >= index[row, I_AT] + index[row, I_LENGTH]:
+    if row < 0 or at >= placed_at(index, row).at + placed_at(index, row).length:
         return np.int64(-1)
     return row
 
@@ -97,18 +114,20 @@ def place_of(index: Ints, base: Int, row: Int, sequence: Int, hops: Int) -> Int:
     for _ in range(hops):
         if row < 0:
             break
-        distance = (sequence - index[row, I_SEQUENCE]) & 0xFFFFFFFF
-        if distance < index[row, I_LENGTH]:
-            return index[row, I_PLACE] + distance
-        row = index[row, I_BEFORE] - base
+        placed = placed_at(index, row)
+        distance = (sequence - placed.sequence) & 0xFFFFFFFF
+        if distance < placed.length:
+            return placed.place + distance
+        row = placed.before - base
     return np.int64(-1)
 
 
 @part
 def write_prefix(out: Bytes, index: Ints, base: Int, row: Int, at: Int, size: Int, last: Ints) -> None:
     """Write the length prefix of a frame whose first byte behind it stands at input offset `at`, in `row`."""
-    body = index[row, I_SEQUENCE] + at - index[row, I_AT]
-    newest = last[index[row, I_FLOW]] - base
+    placed = placed_at(index, row)
+    body = placed.sequence + at - placed.at
+    newest = last[placed.flow] - base
     for k in range(4):
         sequence = (body - 4 + k) & 0xFFFFFFFF
         place = place_of(index, base, row, sequence, 64)
@@ -149,13 +168,13 @@ def spread(
             good = True
             while True:
                 if at >= 0:
-                    row = segment_at(index, count, at) if at < EXTRA else np.int64(-1)
-                    if row < 0 or at + length > index[row, I_AT] + index[row, I_LENGTH]:
+                    row = find_placed(index, count, at) if at < EXTRA else np.int64(-1)
+                    if row < 0 or at + length > placed_at(index, row).at + placed_at(index, row).length:
                         good = False
                     else:
                         if done == 0:
                             write_prefix(out, index, base, row, at, frame.bytes - 4, last)
-                        place = index[row, I_PLACE] + at - index[row, I_AT]
+                        place = placed_at(index, row).place + at - placed_at(index, row).at
                         size = min(length, wanted - done)
                         if size > 0 and place >= 0 and place + size <= out.size:
                             p = start[i, side] + done
@@ -277,19 +296,19 @@ def repeat(out: Bytes, index: Ints, first: Int, count: Int, base: Int) -> None:
     Bytes of a row that stand in earlier rows of its direction are copied from there.
     """
     for i in range(first, count):
-        length = index[i, I_LENGTH]
-        place = index[i, I_PLACE]
-        row = index[i, I_BEFORE] - base
-        if row < 0 or ahead(index[i, I_SEQUENCE], index[row, I_HIGHEST]) >= 0:
+        mine = placed_at(index, i)
+        row = mine.before - base
+        if row < 0 or ahead(mine.sequence, placed_at(index, row).highest) >= 0:
             continue
         for _ in range(LOOK_BACK):
             if row < 0:
                 break
-            distance = ahead(index[i, I_SEQUENCE], index[row, I_SEQUENCE])
+            placed = placed_at(index, row)
+            distance = ahead(mine.sequence, placed.sequence)
             low = max(-distance, 0)
-            high = min(index[row, I_LENGTH] - distance, length)
+            high = min(placed.length - distance, mine.length)
             for k in range(low, high):
-                out[place + k] = out[index[row, I_PLACE] + distance + k]
-            if low == 0 and high == length:
+                out[mine.place + k] = out[placed.place + distance + k]
+            if low == 0 and high == mine.length:
                 break
-            row = index[row, I_BEFORE] - base
+            row = placed.before - base

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.arrays.growing import lazy_zeros
-from kdissect.net.segment import FLOW
+from kdissect.net.segment import SEGMENT
 from kdissect.rewriting.place_kernels import INDEX_COLUMNS, enter
 
 Words = NDArray[np.int64]
@@ -28,7 +28,7 @@ class Places:
         """Add the segments of a block, whose payloads went to `place` (-1: nowhere)."""
         if not len(segments):
             return
-        flows = int(segments[:, FLOW].max()) | 1
+        flows = int(segments[:, SEGMENT.flow].max()) | 1
         if flows >= len(self.last):
             self.last = np.concatenate([self.last, np.full(max(flows, len(self.last)), -1, np.int64)])
         if self.count + len(segments) > MOST:

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import Completed, Connections
 from kdissect.kafka.exchanges.messages import Message
-from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FLOW, PORTS
+from kdissect.net.segment import FLOW, SEGMENT
 from kdissect.problems import UsageError
 from kdissect.schema import index
 from kdissect.schema.apikeys import ApiKey
@@ -213,11 +213,11 @@ class Selected:
         ends = self._both_ends(capture)
         if not ends or not len(rows):
             return rows
-        flow = flows[rows[:, FLOW] >> 1]
+        flow = flows[rows[:, SEGMENT.flow] >> 1]
         keep = np.ones(len(rows), np.bool_)
         for wanted in ends:
-            a = _matches(wanted, flow[:, A_HIGH], flow[:, A_LOW], flow[:, PORTS] >> 16)
-            keep &= a | _matches(wanted, flow[:, B_HIGH], flow[:, B_LOW], flow[:, PORTS] & 0xFFFF)
+            a = _matches(wanted, flow[:, FLOW.a_high], flow[:, FLOW.a_low], flow[:, FLOW.ports] >> 16)
+            keep &= a | _matches(wanted, flow[:, FLOW.b_high], flow[:, FLOW.b_low], flow[:, FLOW.ports] & 0xFFFF)
         return rows if keep.all() else rows[keep]
 
     def _both_ends(self, capture: int) -> list[tuple[Address, ...]]:

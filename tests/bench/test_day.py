@@ -21,7 +21,7 @@ import pytest
 
 import kdissect
 from kdissect.capture import open_captures
-from kdissect.capture.pcap import CAPTURED, TIME
+from kdissect.capture.pcap import PACKET
 from tests.conftest import ROOT
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(3600)]
@@ -49,8 +49,8 @@ class Days:
         self._data = data.copy()
         at = rows[:, 1] - block.start
         self._seconds = at - 16  # where each record's seconds stand
-        self.span_s = int(rows[:, TIME].max() - rows[:, TIME].min()) // 1_000_000_000 + 1
-        self.bits = 8 * int(rows[:, CAPTURED].sum())
+        self.span_s = int(rows[:, PACKET.time].max() - rows[:, PACKET.time].min()) // 1_000_000_000 + 1
+        self.bits = 8 * int(rows[:, PACKET.captured].sum())
         tcp = at + 14 + 4 * (self._data[at + 14] & 15).astype(np.int64)
         ports = np.stack([tcp, tcp + 2])
         value = self._data[ports].astype(np.int64) << 8 | self._data[ports + 1]

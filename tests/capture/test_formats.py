@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.capture import open_captures
 from kdissect.capture.magic import recognise
-from kdissect.capture.pcap import TIME
+from kdissect.capture.pcap import PACKET
 from tests.capture.build import pcap, pcapng
 
 
@@ -68,5 +68,5 @@ def test_half_a_second_at_any_resolution(resolution: int, ticks: int) -> None:
     data += block(1, struct.pack("<HHI", 1, 0, 0) + options)
     data += block(6, struct.pack("<IIIII", 0, ticks >> 32, ticks & 0xFFFFFFFF, 60, 60) + bytes(60))
     (capture,) = open_captures(io.BytesIO(data))
-    times = [int(block.packets[0, TIME]) for block in capture.blocks(capture.window()) if len(block.packets)]
+    times = [int(block.packets[0, PACKET.time]) for block in capture.blocks(capture.window()) if len(block.packets)]
     assert times == [1_800_000_000_500_000_000]

@@ -10,6 +10,7 @@ import pytest
 
 from kdissect.capture import CaptureSet, Member, Window, open_captures
 from kdissect.capture import pcap as r
+from kdissect.capture.pcap import PACKET
 from kdissect.capture.reader import MAX_DAMAGE
 from kdissect.problems import CaptureError
 from tests.capture.build import (
@@ -113,8 +114,8 @@ def test_a_description_that_is_too_large_is_told() -> None:
     data = section() + interface(options=option(1, bytes(65532)) * (13 << 4)) + interface(link=101)
     capture = capture_of(data + enhanced(1, b"a" * 60) + enhanced(2_000_000, b"b" * 60, number=1))
     found = [row for piece in capture.blocks(Window()) for row in piece.packets.tolist()]
-    assert [row[r.LINK] & 0xFFFF for row in found] == [r.UNKNOWN_LINK, 101]
-    assert found[1][r.TIME] == 2_000_000_000
+    assert [row[PACKET.link] & 0xFFFF for row in found] == [r.UNKNOWN_LINK, 101]
+    assert found[1][PACKET.time] == 2_000_000_000
     assert capture.reports[0].untimed == 1
     assert "too many for the description of an interface" in capture.problems[0].detail
     assert capture.problems[0].bytes > 13 << 20
@@ -219,9 +220,9 @@ def test_logical_offsets_run_on_over_files(tmp_path: Path) -> None:
     size: list[int] = []
     numbers: list[int] = []
     for piece in capture.blocks(Window(slot_bytes=1 << 17, slots=2)):
-        at += (piece.packets[:, r.AT] + piece.delta).tolist()
-        size += piece.packets[:, r.CAPTURED].tolist()
-        numbers.append(int(piece.packets[0, r.NUMBER]))
+        at += (piece.packets[:, PACKET.at] + piece.delta).tolist()
+        size += piece.packets[:, PACKET.captured].tolist()
+        numbers.append(int(piece.packets[0, PACKET.number]))
     assert capture.rereadable
     assert len(at) == 1293
     assert numbers.count(1) == 5
@@ -354,7 +355,7 @@ def test_following_a_growing_file(tmp_path: Path) -> None:
     times: list[int] = []
     idle = [0]
     for piece in capture.blocks(Window(), follow=True, stopped=lambda: idle[0] > 2):
-        times += piece.packets[:, r.TIME].tolist()
+        times += piece.packets[:, PACKET.time].tolist()
         if piece.idle:
             idle[0] += 1
             with path.open("ab") as file:
@@ -371,7 +372,7 @@ def test_a_file_that_is_overwritten_while_it_is_followed(packets: int, tmp_path:
     (capture,) = open_captures(path)
     times: list[int] = []
     for piece in capture.blocks(Window(), follow=True):
-        times += piece.packets[:, r.TIME].tolist()
+        times += piece.packets[:, PACKET.time].tolist()
         if piece.idle:
             path.write_bytes(pcap(PACKETS[10 : 10 + packets]))
     assert times == [t for t, _ in PACKETS[:10]]
@@ -394,7 +395,7 @@ def test_following_a_pipe() -> None:
     writer.start()
     with os.fdopen(ends[0], "rb") as source:
         (capture,) = open_captures(source)
-        times = [t for p in capture.blocks(Window(), follow=True) for t in p.packets[:, r.TIME].tolist()]
+        times = [t for p in capture.blocks(Window(), follow=True) for t in p.packets[:, PACKET.time].tolist()]
     writer.join()
     assert times == [t for t, _ in PACKETS]
 

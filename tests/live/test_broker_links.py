@@ -7,7 +7,7 @@ import pytest
 
 from kdissect.live.brokers.broker_links import CLOSING_NS, IDLE_NS, STROKE_NS, Refusals, links_of
 from kdissect.live.moment import Links
-from kdissect.net.segment import ACK_FLAG, FIN, FLAGS, FLOW, FLOW_COLUMNS, RST, SEGMENT_COLUMNS, SEQ, TIME
+from kdissect.net.segment import ACK_FLAG, FIN, FLOW_COLUMNS, RST, SEGMENT, SEGMENT_COLUMNS
 
 SECOND_NS = 1_000_000_000
 
@@ -25,7 +25,7 @@ def flow(client: str, broker: str) -> np.ndarray:
 
 def segment(flags: int, seq: int = 0, time_ns: int = 7, side: int = 1) -> np.ndarray:
     rows = np.zeros((1, SEGMENT_COLUMNS), np.int64)
-    rows[0, [TIME, FLOW, SEQ, FLAGS]] = time_ns, side, seq, flags
+    rows[0, [SEGMENT.time, SEGMENT.flow, SEGMENT.seq, SEGMENT.flags]] = time_ns, side, seq, flags
     return rows
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kdissect.capture import open_captures
-from kdissect.capture.pcap import TIME
+from kdissect.capture.pcap import PACKET
 from kdissect.live.replay import Replay
 
 
@@ -31,7 +31,7 @@ def test_packets_come_when_they_are_due(speed: float, captures: Path) -> None:
     window = capture.window()
     count, first, last = 0, 0, 0
     for block in replay.pieces(capture.blocks(window)):
-        times = block.packets[:, TIME]
+        times = block.packets[:, PACKET.time]
         if len(times):
             first = first or int(times[0])
             last = max(last, int(times.max()))

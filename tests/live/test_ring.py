@@ -12,7 +12,7 @@ import pytest
 
 import kdissect
 from kdissect.capture import open_captures
-from kdissect.capture.pcap import TIME
+from kdissect.capture.pcap import PACKET
 from kdissect.live import ring as rings
 from kdissect.live.replay import Replay
 from kdissect.live.ring import SLICES, Ring
@@ -34,7 +34,7 @@ def filled(path: Path, ring: Ring) -> list[int]:
     times: list[int] = []
     for block in replay.pieces(capture.blocks(capture.window())):
         ring.write(block)
-        times += block.packets[:, TIME].tolist()
+        times += block.packets[:, PACKET.time].tolist()
     return times
 
 
@@ -47,7 +47,7 @@ def test_the_last_seconds(captures: Path, tmp_path: Path) -> None:
     expected = [time for time in times if time >= max(times) - 5_000_000_000]
     assert written == len(expected) > 100
     (saved,) = open_captures(target)
-    got = [time for block in saved.blocks(saved.window()) for time in block.packets[:, TIME].tolist()]
+    got = [time for block in saved.blocks(saved.window()) for time in block.packets[:, PACKET.time].tolist()]
     assert got == expected
     assert kdissect.open(target).table("exchanges").num_rows > 20
     folder = ring.files()[0].parent

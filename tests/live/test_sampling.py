@@ -14,7 +14,7 @@ from kdissect.live.running_figures import Figures
 from kdissect.live.sampling import CALM_S, LATE_S, LEAST, PATIENCE_S, Load, Sampler
 from kdissect.live.source import open_source
 from kdissect.live.watch import Watch
-from kdissect.net.segment import FLOW, FLOW_COLUMNS, SEGMENT_COLUMNS, TIME
+from kdissect.net.segment import FLOW_COLUMNS, SEGMENT, SEGMENT_COLUMNS
 
 
 def test_the_share_follows_the_load() -> None:
@@ -97,14 +97,14 @@ def test_flows_that_are_left_out_are_forgotten() -> None:
     """Their numbers come back when nothing came for a while; a connection that comes after that is a new one."""
     flows = np.arange(500 * FLOW_COLUMNS, dtype=np.int64).reshape(500, FLOW_COLUMNS)
     rows = np.zeros((500, SEGMENT_COLUMNS), np.int64)
-    rows[:, FLOW] = 2 * np.arange(500)
-    rows[:, TIME] = 1000
+    rows[:, SEGMENT.flow] = 2 * np.arange(500)
+    rows[:, SEGMENT.time] = 1000
     sampler = Sampler(0.5)
-    kept = sampler.packets(rows, flows)[:, FLOW] >> 1
+    kept = sampler.packets(rows, flows)[:, SEGMENT.flow] >> 1
     left = sampler.left.copy()
     assert sorted([*kept.tolist(), *left.tolist()]) == list(range(500))
     assert min(len(kept), len(left)) > 200
-    rows[:, TIME] = 2000
+    rows[:, SEGMENT.time] = 2000
     again = rows[left[:10]]
     assert not len(sampler.packets(again, flows))
     assert not len(sampler.forgotten(1000))

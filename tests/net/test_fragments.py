@@ -5,8 +5,8 @@ import struct
 
 import pytest
 
-from kdissect.net import segment as s
 from kdissect.net.fragments import LIFETIME, MAX_PENDING, Reassembler
+from kdissect.net.segment import SEGMENT
 from tests.capture.build import ethernet, ip4, ip6, pcap, tcp, udp
 from tests.net.test_scanner import capture_of, kinds, scan
 
@@ -38,9 +38,9 @@ def test_any_order(make: object, seed: int) -> None:
     fragments.insert(2, fragments[1])  # a copy
     scanner, rows, payloads = scan(capture_of(pcap([(i, f) for i, f in enumerate(fragments)], link=101)))
     assert payloads == [DATA]
-    assert rows[0, s.PACKET] == len(fragments)
-    assert rows[0, s.TIME] == (len(fragments) - 1) // 1000 * 1000
-    assert rows[0, s.WIRE] == len(DATA)
+    assert rows[0, SEGMENT.packet] == len(fragments)
+    assert rows[0, SEGMENT.time] == (len(fragments) - 1) // 1000 * 1000
+    assert rows[0, SEGMENT.wire] == len(DATA)
     assert kinds(scanner)["rejoined"] == 1
 
 
@@ -49,7 +49,7 @@ def test_rows_keep_their_order() -> None:
     other = ip4(tcp(sequence=5))
     packets = [fragments[0], other, *fragments[1:], other]
     _, rows, _ = scan(capture_of(pcap([(i, f) for i, f in enumerate(packets)], link=101)))
-    assert rows[:, s.PACKET].tolist() == [2, len(packets) - 1, len(packets)]
+    assert rows[:, SEGMENT.packet].tolist() == [2, len(packets) - 1, len(packets)]
 
 
 def test_a_cut_piece_cuts_the_packet() -> None:
@@ -58,7 +58,7 @@ def test_a_cut_piece_cuts_the_packet() -> None:
     lengths = {1: len(fragments[1])}
     _, rows, payloads = scan(capture_of(pcap([(i, f) for i, f in enumerate(cut)], link=101, original=lengths)))
     assert payloads == [DATA[: 800 - 20 + 480]]
-    assert rows[0, s.WIRE] == len(DATA)
+    assert rows[0, SEGMENT.wire] == len(DATA)
 
 
 def test_tunnelled_packets_in_fragments() -> None:
@@ -70,7 +70,7 @@ def test_tunnelled_packets_in_fragments() -> None:
     inner = [udp(struct.pack(">II", 8 << 24, 7 << 8) + ethernet(f), 4789) for f in pieces4(WHOLE)]
     _, rows, payloads = scan(capture_of(pcap([(i, ip4(f, 17)) for i, f in enumerate(inner)], link=101)))
     assert payloads == [DATA]
-    assert rows[0, s.VIEW] != 0
+    assert rows[0, SEGMENT.viewpoint] != 0
 
 
 def test_other_fragments_are_only_counted() -> None:

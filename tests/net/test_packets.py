@@ -5,6 +5,7 @@ import struct
 import pytest
 
 from kdissect.net import segment as s
+from kdissect.net.segment import SEGMENT
 from tests.capture.build import enhanced as packet_block
 from tests.capture.build import ethernet, interface, ip4, ip6, option, pcap, section, tcp, udp
 from tests.net.test_scanner import capture_of, ends, kinds, scan
@@ -20,37 +21,37 @@ def one(packet: bytes, link: int = 1, original: int | None = None) -> tuple[dict
 def test_padding_and_frame_checks_fall_off() -> None:
     for tail in (b"", b"\0" * 6, b"\0" * 6 + b"\xde\xad\xbe\xef"):
         _, row, payload = one(ethernet(ip4(tcp(data=b"abc"))) + tail)
-        assert (row[s.LEN], row[s.WIRE], payload) == (3, 3, b"abc")
+        assert (row[SEGMENT.len], row[SEGMENT.wire], payload) == (3, 3, b"abc")
 
 
 @pytest.mark.parametrize("packet", [ip4(tcp(data=b"x" * 500), total=0), ip6(tcp(data=b"x" * 500), length=0)])
 def test_segmentation_offload_leaves_the_records_length(packet: bytes) -> None:
     _, row, _ = one(packet, link=101, original=70_000)
-    assert row[s.LEN] == 500
-    assert row[s.WIRE] == 70_000 - len(packet) + 500
+    assert row[SEGMENT.len] == 500
+    assert row[SEGMENT.wire] == 70_000 - len(packet) + 500
 
 
 def test_syn_options() -> None:
     options = bytes([2, 4, 5, 0xB4, 1, 3, 3, 7])
     _, row, _ = one(ip4(tcp(flags=2, options=options)), link=101)
-    assert row[s.FLAGS] >> s.MSS_SHIFT == 1460
-    assert row[s.FLAGS] >> s.SCALE_SHIFT & 0xFF == 8
-    assert row[s.FLAGS] & 0xFF == s.SYN
-    assert row[s.ACK] == 0
+    assert row[SEGMENT.flags] >> s.MSS_SHIFT == 1460
+    assert row[SEGMENT.flags] >> s.SCALE_SHIFT & 0xFF == 8
+    assert row[SEGMENT.flags] & 0xFF == s.SYN
+    assert row[SEGMENT.ack] == 0
     _, row, _ = one(ip4(tcp(flags=2, options=bytes([1, 1, 1, 0]))), link=101)
-    assert row[s.FLAGS] >> s.SCALE_SHIFT == 0
+    assert row[SEGMENT.flags] >> s.SCALE_SHIFT == 0
     _, row, _ = one(ip4(tcp(flags=16, options=options)), link=101)
-    assert row[s.FLAGS] >> s.SCALE_SHIFT == 0
-    assert row[s.ACK] == 7
-    assert row[s.FLAGS] >> s.WINDOW_SHIFT & 0xFFFF == 512
-    assert row[s.FLAGS] >> s.IPID_SHIFT & 0xFFFF == 9
+    assert row[SEGMENT.flags] >> s.SCALE_SHIFT == 0
+    assert row[SEGMENT.ack] == 7
+    assert row[SEGMENT.flags] >> s.WINDOW_SHIFT & 0xFFFF == 512
+    assert row[SEGMENT.flags] >> s.IPID_SHIFT & 0xFFFF == 9
 
 
 @pytest.mark.parametrize("options", [b"\2\4\5\xb4" + b"\3\0\0\0", b"\x02\xff\0\0", b"\3\3\7\2", bytes([2, 1, 0, 0])])
 def test_broken_options_do_no_harm(options: bytes) -> None:
     found, row, _ = one(ip4(tcp(flags=2, options=options)), link=101)
     assert found == {"tcp": 1}
-    assert row[s.LEN] == 0
+    assert row[SEGMENT.len] == 0
 
 
 def extension(following: int, size: int = 8) -> bytes:
@@ -61,7 +62,7 @@ def extension(following: int, size: int = 8) -> bytes:
 def test_ipv6_extensions(first: int) -> None:
     found, row, payload = one(ip6(extension(60, 16) + extension(6) + tcp(data=b"hello"), following=first), link=229)
     assert (found, payload) == ({"tcp": 1}, b"hello")
-    assert row[s.FLAGS] >> s.IPID_SHIFT == 0
+    assert row[SEGMENT.flags] >> s.IPID_SHIFT == 0
 
 
 def test_authentication_and_atomic_fragments() -> None:
@@ -101,9 +102,9 @@ def test_a_header_cut_by_the_snap_length_still_counts() -> None:
     packet = ethernet(ip4(tcp(data=b"x" * 100, options=bytes(12))))
     for cut in range(14 + 20 + 16, len(packet)):
         _, row, payload = one(packet[:cut], original=len(packet))
-        assert row[s.WIRE] == 100
-        assert row[s.LEN] == len(payload) == max(0, cut - 66)
-        assert row[s.SEQ] == 1
+        assert row[SEGMENT.wire] == 100
+        assert row[SEGMENT.len] == len(payload) == max(0, cut - 66)
+        assert row[SEGMENT.seq] == 1
 
 
 @pytest.mark.parametrize(
@@ -147,8 +148,8 @@ def test_both_directions_are_one_flow() -> None:
     ]
     scanner, rows, _ = scan(capture_of(pcap(packets, link=101)))
     assert len(scanner.flows) == 3
-    assert rows[1, s.FLOW] == 2
-    assert rows[2, s.FLOW] == 3
+    assert rows[1, SEGMENT.flow] == 2
+    assert rows[2, SEGMENT.flow] == 3
     assert ends(scanner, rows[0]) == ("fd00::1", 9092, "fd00::2", 40000)
     assert ends(scanner, rows[2]) == ("10.0.0.2", 9092, "10.0.0.1", 40000)
 
@@ -160,7 +161,7 @@ def test_high_addresses_sort_as_unsigned() -> None:
     back[8:24], back[24:40] = high[24:40], high[8:24]
     scanner, rows, _ = scan(capture_of(pcap([(1, bytes(high)), (2, bytes(back))], link=101)))
     assert len(scanner.flows) == 1
-    assert rows[:, s.FLOW].tolist() == [1, 0]
+    assert rows[:, SEGMENT.flow].tolist() == [1, 0]
     assert ends(scanner, rows[1])[0] == "2000::2"
 
 
@@ -173,7 +174,7 @@ def test_one_host_talking_to_itself() -> None:
 
     packets = [(1, whole(local(50000, 9092))), (2, whole(local(9092, 50000)))]
     scanner, rows, _ = scan(capture_of(pcap(packets, link=101)))
-    assert rows[:, s.FLOW].tolist() == [1, 0]
+    assert rows[:, SEGMENT.flow].tolist() == [1, 0]
     assert ends(scanner, rows[0]) == ("127.0.0.1", 50000, "127.0.0.1", 9092)
 
 
@@ -182,6 +183,6 @@ def test_views_tell_interfaces_apart() -> None:
     options = option(9, b"\x09")
     data = section() + interface(options=options) * 2 + b"".join(packet_block(1, frame, number=n) for n in (0, 1, 0))
     _, rows, _ = scan(capture_of(data))
-    views = rows[:, s.VIEW].tolist()
+    views = rows[:, SEGMENT.viewpoint].tolist()
     assert views[0] == views[2] == 0
     assert views[1] != 0

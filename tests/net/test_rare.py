@@ -5,7 +5,7 @@ import struct
 import pytest
 
 import kdissect.net.scanner as scanner_module
-from kdissect.net import segment as s
+from kdissect.net.segment import SEGMENT
 from tests.capture.build import ip4, pcap, tcp
 from tests.net.test_packets import one
 from tests.net.test_scanner import capture_of, kinds, scan
@@ -21,7 +21,7 @@ PPI = struct.pack("<BBHI", 0, 0, 8, 105)
 def test_wireless(link: int, head: bytes) -> None:
     found, row, payload = one(head + DATA_FRAME + LLC + INNER, link=link)
     assert (found, payload) == ({"tcp": 1, "by_scapy": 1}, b"hello")
-    assert row[s.VIEW] != 0
+    assert row[SEGMENT.viewpoint] != 0
 
 
 def test_an_unknown_link_type_is_named() -> None:

@@ -15,6 +15,7 @@ from kdissect.capture import CaptureSet, Member, Window, open_captures
 from kdissect.net import segment as s
 from kdissect.net.packets import KINDS
 from kdissect.net.scanner import Scanner
+from kdissect.net.segment import SEGMENT
 from tests.capture.build import CAPTURES, ethernet, ip4, pcap, pcapng, read_pcap, tcp
 
 Ends = tuple[str, int, str, int]
@@ -31,7 +32,7 @@ def scan(capture: CaptureSet, window: Window | None = None, **limits: int) -> tu
     for block in capture.blocks(window or capture.window()):
         found = scanner.scan(block).copy()
         rows.append(found)
-        payloads += [capture.read(at, size) for at, size in found[:, [s.AT, s.LEN]].tolist()]
+        payloads += [capture.read(at, size) for at, size in found[:, [SEGMENT.at, SEGMENT.len]].tolist()]
     scanner.finish()
     return scanner, np.concatenate([np.empty((0, s.SEGMENT_COLUMNS), np.int64), *rows]), payloads
 
@@ -42,10 +43,10 @@ def kinds(scanner: Scanner) -> dict[str, int]:
 
 def ends(scanner: Scanner, row: np.ndarray) -> Ends:
     """Source and destination of a row."""
-    a_high, a_low, b_high, b_low, ports = (int(x) & (1 << 64) - 1 for x in scanner.flows[int(row[s.FLOW]) >> 1])
+    a_high, a_low, b_high, b_low, ports = (int(x) & (1 << 64) - 1 for x in scanner.flows[int(row[SEGMENT.flow]) >> 1])
     a, b = (ipaddress.IPv6Address(high << 64 | low) for high, low in ((a_high, a_low), (b_high, b_low)))
     first, second = (str(x.ipv4_mapped or x) for x in (a, b))
-    if row[s.FLOW] & 1:
+    if row[SEGMENT.flow] & 1:
         return second, ports & 0xFFFF, first, ports >> 16
     return first, ports >> 16, second, ports & 0xFFFF
 
@@ -53,7 +54,7 @@ def ends(scanner: Scanner, row: np.ndarray) -> Ends:
 def content(capture: CaptureSet, **limits: int) -> list[tuple[object, ...]]:
     """What must be the same however a packet was wrapped."""
     scanner, rows, payloads = scan(capture, **limits)
-    columns = [s.SEQ, s.ACK, s.FLAGS, s.LEN, s.WIRE]
+    columns = [SEGMENT.seq, SEGMENT.ack, SEGMENT.flags, SEGMENT.len, SEGMENT.wire]
     return [(*ends(scanner, row), *row[columns].tolist(), payload) for row, payload in zip(rows, payloads, strict=True)]
 
 
@@ -72,11 +73,11 @@ TINY = [
 def test_every_wrapping_of_base_tiny(name: str) -> None:
     base, wrapped = scan(opened("base_tiny.pcap")), scan(opened(f"field_{name}.pcap"))
     assert content(opened(f"field_{name}.pcap")) == content(opened("base_tiny.pcap"))
-    columns = [s.TIME, s.PACKET, s.FLOW]
+    columns = [SEGMENT.time, SEGMENT.packet, SEGMENT.flow]
     assert np.array_equal(base[1][:, columns], wrapped[1][:, columns])
-    assert not base[1][:, s.VIEW].any()
+    assert not base[1][:, SEGMENT.viewpoint].any()
     plain = {"incl_over_orig", "ipv4", "loop", "modified", "null", "padded", "raw", "raw12"}
-    assert (wrapped[1][:, s.VIEW] != 0).all() == (name not in plain)
+    assert (wrapped[1][:, SEGMENT.viewpoint] != 0).all() == (name not in plain)
     assert kinds(wrapped[0]) == {"tcp": 167}
 
 
@@ -86,15 +87,15 @@ def test_every_wrapping_of_base_tiny(name: str) -> None:
 )
 def test_every_format_of_base_short(name: str) -> None:
     assert content(opened(f"field_{name}")) == content(opened("base_short.pcap"))
-    times = scan(opened(f"field_{name}"))[1][:, s.TIME]
-    assert np.array_equal(times // 1000, scan(opened("base_short.pcap"))[1][:, s.TIME] // 1000)
+    times = scan(opened(f"field_{name}"))[1][:, SEGMENT.time]
+    assert np.array_equal(times // 1000, scan(opened("base_short.pcap"))[1][:, SEGMENT.time] // 1000)
 
 
 def test_sections_and_simple_packets() -> None:
     tiny = opened("base_tiny.pcap")
     two = opened("field_two_sections.pcapng")
     assert content(two) == content(tiny) == content(opened("field_simple_packets.pcapng"))
-    off = scan(tiny)[1][:, s.TIME] - scan(two)[1][:, s.TIME]
+    off = scan(tiny)[1][:, SEGMENT.time] - scan(two)[1][:, SEGMENT.time]
     assert ((off >= 0) & (off < 954)).all()
 
 
@@ -106,7 +107,7 @@ def test_any_device() -> None:
 
 def test_rotated_set_is_its_whole() -> None:
     assert content(opened("field_rotated_C")) == content(opened("base.pcap"))
-    files = scan(opened("field_rotated_C"))[1][:, s.PACKET] >> s.FILE_SHIFT
+    files = scan(opened("field_rotated_C"))[1][:, SEGMENT.packet] >> s.FILE_SHIFT
     assert np.unique(files).tolist() == [0, 1, 2, 3, 4]
 
 
@@ -120,17 +121,17 @@ def test_fragments_are_joined() -> None:
     scanner, rows, _ = scan(opened("field_ip_fragments.pcap"))
     assert without_ident("field_ip_fragments.pcap") == without_ident("base_tiny.pcap")
     assert kinds(scanner) == {"tcp": 167, "fragment": 60, "rejoined": 30}
-    assert (np.diff(rows[:, s.PACKET]) > 0).all()
+    assert (np.diff(rows[:, SEGMENT.packet]) > 0).all()
 
 
 @pytest.mark.parametrize("snap", [96, 200])
 def test_snap_length_keeps_sizes(snap: int) -> None:
     _, rows, payloads = scan(opened(f"field_snap{snap}.pcap"))
     _, whole, all_payloads = scan(opened("base.pcap"))
-    columns = [s.TIME, s.FLOW, s.SEQ, s.ACK, s.FLAGS, s.WIRE, s.PACKET]
+    columns = [SEGMENT.time, SEGMENT.flow, SEGMENT.seq, SEGMENT.ack, SEGMENT.flags, SEGMENT.wire, SEGMENT.packet]
     assert np.array_equal(rows[:, columns], whole[:, columns])
-    assert (rows[:, s.LEN] <= rows[:, s.WIRE]).all()
-    assert (rows[:, s.LEN] < rows[:, s.WIRE]).any()
+    assert (rows[:, SEGMENT.len] <= rows[:, SEGMENT.wire]).all()
+    assert (rows[:, SEGMENT.len] < rows[:, SEGMENT.wire]).any()
     assert all(full.startswith(cut) for cut, full in zip(payloads, all_payloads, strict=True))
 
 
@@ -140,7 +141,7 @@ def test_small_slots_give_the_same(make: object) -> None:
     window = Window(slot_bytes=1 << 17, slots=2)
     scanner, rows, payloads = scan(capture_of(data), window)
     _, expected, expected_payloads = scan(opened("base_short.pcap"))
-    columns = [c for c in range(s.SEGMENT_COLUMNS) if c != s.AT]
+    columns = [c for c in range(s.SEGMENT_COLUMNS) if c != SEGMENT.at]
     assert np.array_equal(rows[:, columns], expected[:, columns])
     assert payloads == expected_payloads
     assert len(scanner.flows) == 7
@@ -148,9 +149,12 @@ def test_small_slots_give_the_same(make: object) -> None:
 
 def test_time_filter() -> None:
     _, rows, _ = scan(opened("base.pcap"))
-    first, last = int(rows[100, s.TIME]), int(rows[900, s.TIME])
+    first, last = int(rows[100, SEGMENT.time]), int(rows[900, SEGMENT.time])
     scanner, some, _ = scan(opened("base.pcap"), after=first, before=last)
-    assert np.array_equal(some[:, s.PACKET], rows[(rows[:, s.TIME] >= first) & (rows[:, s.TIME] <= last), s.PACKET])
+    assert np.array_equal(
+        some[:, SEGMENT.packet],
+        rows[(rows[:, SEGMENT.time] >= first) & (rows[:, SEGMENT.time] <= last), SEGMENT.packet],
+    )
     assert kinds(scanner)["filtered"] == len(rows) - len(some)
 
 
@@ -164,18 +168,18 @@ def test_many_flows_and_forgotten_ones() -> None:
     capture = capture_of(burst(0, 100_000))
     scanner, rows, _ = scan(capture)
     assert len(scanner.flows) == 100_000
-    assert np.array_equal(rows[:, s.FLOW] >> 1, np.arange(100_000))
+    assert np.array_equal(rows[:, SEGMENT.flow] >> 1, np.arange(100_000))
     assert ends(scanner, rows[70_000]) == ("10.0.0.1", 10_001, "10.0.0.2", 9093)
     scanner.forget(np.arange(50_000))
     scanner.forget(np.arange(10))  # twice is once
     again = capture_of(burst(100_000, 60_000))
-    numbers = [scanner.scan(block)[:, s.FLOW] >> 1 for block in again.blocks(Window())]
+    numbers = [scanner.scan(block)[:, SEGMENT.flow] >> 1 for block in again.blocks(Window())]
     used = np.concatenate(numbers)
     assert len(scanner.flows) == 110_000
     assert len(np.unique(used)) == 60_000
     assert (used < 50_000).sum() == 50_000
     old = capture_of(burst(60_000, 1000))
-    known = np.concatenate([scanner.scan(block)[:, s.FLOW] >> 1 for block in old.blocks(Window())])
+    known = np.concatenate([scanner.scan(block)[:, SEGMENT.flow] >> 1 for block in old.blocks(Window())])
     assert np.array_equal(known, np.arange(60_000, 61_000))
 
 
@@ -218,10 +222,10 @@ def agree(name: str) -> None:
     scanner, rows, payloads = scan(opened(name))
     ours = [
         (
-            int(row[s.PACKET]),
-            int(row[s.TIME]),
+            int(row[SEGMENT.packet]),
+            int(row[SEGMENT.time]),
             *ends(scanner, row),
-            *row[[s.SEQ, s.ACK, s.FLAGS, s.LEN, s.WIRE]].tolist(),
+            *row[[SEGMENT.seq, SEGMENT.ack, SEGMENT.flags, SEGMENT.len, SEGMENT.wire]].tolist(),
             payload,
         )
         for row, payload in zip(rows, payloads, strict=True)
@@ -283,9 +287,9 @@ def test_mutated_packets_never_raise(name: str) -> None:
             hurt.append((time, bytes(body)))
         original = {i: chance.randrange(0, 70_000) for i in range(0, len(hurt), 5)}
         scanner, rows, payloads = scan(capture_of(pcap(hurt, link=link, original=original)))
-        assert (rows[:, s.WIRE] >= rows[:, s.LEN]).all()
-        assert (rows[:, s.LEN] >= 0).all()
-        assert all(len(p) == n for p, n in zip(payloads, rows[:, s.LEN].tolist(), strict=True))
+        assert (rows[:, SEGMENT.wire] >= rows[:, SEGMENT.len]).all()
+        assert (rows[:, SEGMENT.len] >= 0).all()
+        assert all(len(p) == n for p, n in zip(payloads, rows[:, SEGMENT.len].tolist(), strict=True))
         counted = kinds(scanner)
         seen = sum(n for kind, n in counted.items() if kind not in ("by_scapy", "rejoined"))
         assert seen >= len(hurt)

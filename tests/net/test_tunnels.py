@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from kdissect.net import segment as s
+from kdissect.net.segment import SEGMENT
 from tests.capture.build import ethernet, ip4, ip6, pcap, tcp, udp
 from tests.net.test_packets import one
 from tests.net.test_scanner import capture_of, kinds, scan
@@ -79,15 +79,15 @@ FRAMES = {
 def test_ip_tunnels(name: str) -> None:
     found, row, payload = one(TUNNELS[name], link=101)
     assert (found, payload) == ({"tcp": 1}, b"hello")
-    assert row[s.VIEW] != 0
-    assert (row[s.LEN], row[s.WIRE]) == (5, 5)
+    assert row[SEGMENT.viewpoint] != 0
+    assert (row[SEGMENT.len], row[SEGMENT.wire]) == (5, 5)
 
 
 @pytest.mark.parametrize("name", FRAMES)
 def test_frame_tunnels(name: str) -> None:
     found, row, payload = one(FRAMES[name])
     assert (found, payload) == ({"tcp": 1}, b"hello")
-    assert row[s.VIEW] != 0
+    assert row[SEGMENT.viewpoint] != 0
 
 
 @pytest.mark.parametrize("name", TUNNELS)
@@ -98,8 +98,8 @@ def test_cut_anywhere(name: str) -> None:
         found, row, payload = one(packet[:stop], link=101, original=len(packet))
         assert sum(found.values()) == 1
         if row:
-            assert row[s.WIRE] == 5
-            assert row[s.VIEW] == whole[s.VIEW]
+            assert row[SEGMENT.wire] == 5
+            assert row[SEGMENT.viewpoint] == whole[SEGMENT.viewpoint]
             assert b"hello".startswith(payload)
             assert stop >= len(packet) - 9
 
@@ -109,7 +109,7 @@ def test_views_tell_tunnels_apart() -> None:
     kinds_of = [TUNNELS[n] for n in ("gre", "erspan 2", "ipip", "6in4", "geneve", "mpls in udp", "mpls in ip", "twice")]
     packets = list(enumerate([INNER, *kinds_of, *networks]))
     _, rows, _ = scan(capture_of(pcap(packets, link=101)))
-    views = rows[:, s.VIEW].tolist()
+    views = rows[:, SEGMENT.viewpoint].tolist()
     assert views[0] == 0
     assert len(set(views)) == len(views) - 1
     assert views[-3] == views[-1] != views[-2]
@@ -118,7 +118,7 @@ def test_views_tell_tunnels_apart() -> None:
 def test_order_is_kept_when_tunnels_start_late() -> None:
     packets = [(i, INNER if i % 3 else TUNNELS["vxlan"]) for i in range(1, 200)]
     scanner, rows, _ = scan(capture_of(pcap(packets, link=101)))
-    assert rows[:, s.PACKET].tolist() == list(range(1, 200))
+    assert rows[:, SEGMENT.packet].tolist() == list(range(1, 200))
     assert kinds(scanner) == {"tcp": 199}
 
 

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 
-from kdissect.capture.pcap import CAPTURED, LINK
+from kdissect.capture.pcap import PACKET
 from kdissect.rewriting.addresses import SLOTS, Addresses
 
 IP_LINK = 101
@@ -23,7 +23,7 @@ def hidden(addresses: Addresses, numbers: list[int]) -> list[int]:
     )
     records = np.frombuffer(raw, np.uint8).copy()
     packets = np.zeros((len(numbers), 6), np.int64)
-    packets[:, CAPTURED], packets[:, LINK] = HEADERS, IP_LINK
+    packets[:, PACKET.captured], packets[:, PACKET.link] = HEADERS, IP_LINK
     place = np.arange(len(numbers)) * HEADERS
     addresses.hide(records, packets, place, np.full(len(numbers), HEADERS))
     return [int(one) for one in records.reshape(-1, HEADERS)[:, 12:16].copy().view(">u4")[:, 0]]

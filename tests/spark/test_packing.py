@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as arrays
 
 from kdissect.capture import open_captures
 from kdissect.net.scanner import Scanner
-from kdissect.net.segment import FLOW, FLOW_COLUMNS, SEGMENT_COLUMNS
+from kdissect.net.segment import FLOW_COLUMNS, SEGMENT, SEGMENT_COLUMNS
 from kdissect.spark.cells.segment_cells import pack, unpack
 from kdissect.spark.stages.flow_numbers import Flows
 
@@ -18,7 +18,7 @@ anything = st.integers(-(2**63), 2**63 - 1)
 
 @given(st.integers(0, 20).flatmap(lambda n: arrays.arrays(np.int64, (n, SEGMENT_COLUMNS), elements=anything)))
 def test_any_rows_come_back(rows: np.ndarray) -> None:
-    rows[:, FLOW] %= 6
+    rows[:, SEGMENT.flow] %= 6
     flows = np.arange(3 * FLOW_COLUMNS, dtype=np.int64).reshape(3, FLOW_COLUMNS) - 7
     got, found = unpack(pack(rows.T, flows))
     assert (got == rows).all()

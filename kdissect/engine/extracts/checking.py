@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.capture import CaptureSet, Member, Window
-from kdissect.capture import pcap as r
+from kdissect.capture.pcap import PACKET
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.extracts.redacting import redact
 from kdissect.engine.extracts.remaining import Walk
@@ -203,7 +203,7 @@ def _packets(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDAr
     again = CaptureSet("", [Member("", file=stream)])
     for block in again.blocks(Window(slots=2)):
         rows = block.packets
-        yield rows[:, r.NUMBER].copy(), rows[:, r.AT] + block.delta, rows[:, r.CAPTURED].copy()
+        yield rows[:, PACKET.number].copy(), rows[:, PACKET.at] + block.delta, rows[:, PACKET.captured].copy()
 
 
 def _differ(

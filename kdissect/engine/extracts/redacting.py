@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.capture import EXTRA, CaptureSet, Member, Window
-from kdissect.capture import pcap as r
+from kdissect.capture.pcap import PACKET
 from kdissect.engine.books import Books
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.extracts.scratch_copies import spooled
@@ -34,7 +34,7 @@ from kdissect.engine.run import Run
 from kdissect.engine.settings import FEW_PACKETS, Settings
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.scanner import Scanner
-from kdissect.net.segment import AT, PACKET
+from kdissect.net.segment import SEGMENT
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
 from kdissect.rewriting.addresses import Addresses
@@ -191,10 +191,10 @@ class _Redaction:
                     reader.dissector = dissector
             packets = block.packets.copy()  # scanning rewrites the rows of packets in tunnels
             segments = scanner.scan(block)
-            row = np.searchsorted(packets[:, r.NUMBER], segments[:, PACKET] & FILE_MASK)
+            row = np.searchsorted(packets[:, PACKET.number], segments[:, SEGMENT.packet] & FILE_MASK)
             payload = np.full(len(packets), -1, np.int64)
-            plain = segments[:, AT] < EXTRA
-            payload[row[plain]] = segments[plain, AT] - block.delta - packets[row[plain], r.AT]
+            plain = segments[:, SEGMENT.at] < EXTRA
+            payload[row[plain]] = segments[plain, SEGMENT.at] - block.delta - packets[row[plain], PACKET.at]
             place = self._copy(file, window, packets, payload)
             self.stream.flush()
             to = np.where(plain & (payload[row] >= 0), place[row] + payload[row], -1)
@@ -236,7 +236,7 @@ class _Redaction:
         for block in again.blocks(window):
             segments = scanner.scan(block)
             before = places.base + places.count
-            places.add(segments, np.where(segments[:, AT] < EXTRA, segments[:, AT], -1))
+            places.add(segments, np.where(segments[:, SEGMENT.at] < EXTRA, segments[:, SEGMENT.at], -1))
             repeat(out, places.index, max(before - places.base, 0), places.count, places.base)
             sum_segments(out, block.packets, block.delta)
             self._release()

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.capture import EXTRA, CaptureSet, Member, Window
-from kdissect.capture import pcap as r
+from kdissect.capture.pcap import PACKET
 from kdissect.engine.settings import FEW_PACKETS
 from kdissect.kafka.exchanges.frame_bytes import Reader
 from kdissect.net.scanner import Scanner
-from kdissect.net.segment import A_HIGH, A_LOW, AT, B_HIGH, B_LOW, LEN, PACKET
+from kdissect.net.segment import FLOW, SEGMENT
 from kdissect.rewriting.place_kernels import repeat
 from kdissect.rewriting.places import Places
 from kdissect.rewriting.verification.readable import Texts, What, distinct_stretches
@@ -76,7 +76,7 @@ def hosts_among(texts: Iterable[bytes], flows: npt.NDArray[np.int64]) -> frozens
             halves[text] = half
     lows = np.array([low for _, low in halves.values()], np.uint64).view(np.int64)
     hosts: set[tuple[int, int]] = set()
-    for high, low in ((A_HIGH, A_LOW), (B_HIGH, B_LOW)):
+    for high, low in ((FLOW.a_high, FLOW.a_low), (FLOW.b_high, FLOW.b_low)):
         some = flows[np.isin(flows[:, low], lows)]
         pairs = zip(some[:, high].tolist(), some[:, low].tolist(), strict=True)
         hosts.update((first % 2**64, last % 2**64) for first, last in pairs)
@@ -94,15 +94,15 @@ def _scan(path: Path, pages: mmap.mmap, out: npt.NDArray[np.uint8], texts: Texts
         packets = block.packets.copy()  # scanning rewrites the rows of packets in tunnels
         segments = scanner.scan(block)
         before = places.base + places.count
-        places.add(segments, np.where(segments[:, AT] < EXTRA, segments[:, AT], -1))
+        places.add(segments, np.where(segments[:, SEGMENT.at] < EXTRA, segments[:, SEGMENT.at], -1))
         repeat(out, places.index, max(before - places.base, 0), places.count, places.base)
-        first = packets[:, r.AT] + block.delta
-        last = first + packets[:, r.CAPTURED]
-        plain = segments[segments[:, AT] < EXTRA]
-        row = np.searchsorted(packets[:, r.NUMBER], plain[:, PACKET] & FRAME_MASK)
-        first[row] = plain[:, AT]
-        last[row] = plain[:, AT] + plain[:, LEN]
+        first = packets[:, PACKET.at] + block.delta
+        last = first + packets[:, PACKET.captured]
+        plain = segments[segments[:, SEGMENT.at] < EXTRA]
+        row = np.searchsorted(packets[:, PACKET.number], plain[:, SEGMENT.packet] & FRAME_MASK)
+        first[row] = plain[:, SEGMENT.at]
+        last[row] = plain[:, SEGMENT.at] + plain[:, SEGMENT.len]
         for text, at, count in distinct_stretches(out, first, last):
-            texts.add(What.UNREAD, text, int(packets[at, r.NUMBER]), count)
+            texts.add(What.UNREAD, text, int(packets[at, PACKET.number]), count)
         pages.madvise(mmap.MADV_DONTNEED)
     capture.close()

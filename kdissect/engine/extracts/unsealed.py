@@ -25,24 +25,23 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.capture import EXTRA, CaptureSet, Member
-from kdissect.capture import pcap as r
+from kdissect.capture.pcap import PACKET
 from kdissect.engine.extracts.scratch_copies import folder_aside
 from kdissect.engine.settings import Settings
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.encryption.unsealing import Unsealer
 from kdissect.kafka.streams.ledger import Ledger
+from kdissect.kernels import structs
 from kdissect.net import segment as sg
 from kdissect.net.scanner import Scanner
+from kdissect.net.segment import SEGMENT
 from kdissect.output import scratch
 from kdissect.problems import UsageError
 from kdissect.rewriting.packetfile import PacketFile
 from kdissect.tls.session import Plain
 
 Words = npt.NDArray[np.int64]
-PACKET, FLOW, OFFSET, SIZE, AT = range(5)
-"""Columns of a piece of plaintext: number of the packet that completes it, flow * 2 + direction, its place in the
-plaintext of its direction, its bytes, and their place in the file (-1: lost)."""
 NUMBER = (1 << sg.FILE_SHIFT) - 1
 OUTERMOST = 40
 """Bytes before an IP header that no tunnel explains: Ethernet with VLANs, SLL2, PPPoE."""
@@ -50,6 +49,26 @@ MOST = 0xFFFF
 """Bytes of an IP packet."""
 SACK, NOP, END = 5, 1, 0
 NO_KEYS = "nothing could be decrypted: --plain needs the keys of TLS connections (--keylog FILE), and their handshakes"
+
+
+@structs.struct
+class Piece:
+    """A piece of plaintext."""
+
+    packet: int
+    """Number of the packet that completes it."""
+    flow: int
+    """Flow * 2 + direction."""
+    offset: int
+    """Its place in the plaintext of its direction."""
+    size: int
+    """Its bytes."""
+    at: int
+    """Their place in the file, -1: they are lost."""
+
+
+PIECE = structs.offsets(Piece)
+"""The columns of such rows."""
 
 
 @contextlib.contextmanager
@@ -63,12 +82,12 @@ def unsealed(capture: CaptureSet, settings: Settings) -> Iterator[tuple[CaptureS
                 raise UsageError(NO_KEYS)
             copies = []
             for i, member in enumerate(capture.members):
-                mine = pieces[pieces[:, PACKET] >> sg.FILE_SHIFT == i]
+                mine = pieces[pieces[:, PIECE.packet] >> sg.FILE_SHIFT == i]
                 copies.append(_Copy(folder / str(i), member.name, mine))
-            _write(capture, np.unique(pieces[:, FLOW] >> 1), copies, plaintext)
+            _write(capture, np.unique(pieces[:, PIECE.flow] >> 1), copies, plaintext)
         plain = CaptureSet(capture.name, [Member(copy.name, copy.path) for copy in copies])
         try:
-            yield plain, len(np.unique(pieces[:, FLOW] >> 1))
+            yield plain, len(np.unique(pieces[:, PIECE.flow] >> 1))
         finally:
             plain.close()
 
@@ -102,7 +121,7 @@ def _pieces(capture: CaptureSet, settings: Settings, plaintext: BinaryIO) -> Wor
             dissector.used()
         dissector.before_next_block(True)
     pieces = np.array(found, np.int64).reshape(-1, 5)
-    return pieces[np.argsort(pieces[:, PACKET], kind="stable")]
+    return pieces[np.argsort(pieces[:, PIECE.packet], kind="stable")]
 
 
 class _Copy:
@@ -112,13 +131,13 @@ class _Copy:
         self.path = path
         self.name = name
         self.pieces = pieces
-        self.numbers = pieces[:, PACKET] & NUMBER
+        self.numbers = pieces[:, PIECE.packet] & NUMBER
 
     def of(self, number: int, stream: int) -> list[list[int]]:
         """Pieces of a packet, in order of their places."""
         first, last = np.searchsorted(self.numbers, [number, number + 1])
         rows: list[list[int]] = self.pieces[first:last].tolist()
-        return sorted((row for row in rows if row[FLOW] == stream), key=lambda row: row[OFFSET])
+        return sorted((row for row in rows if row[PIECE.flow] == stream), key=lambda row: row[PIECE.offset])
 
 
 def _write(capture: CaptureSet, flows: Words, copies: Sequence[_Copy], plaintext: BinaryIO) -> None:
@@ -133,13 +152,13 @@ def _write(capture: CaptureSet, flows: Words, copies: Sequence[_Copy], plaintext
             segments = scanner.scan(block)
             if not len(packets):
                 continue
-            mine = segments[np.isin(segments[:, sg.FLOW] >> 1, flows) & (segments[:, sg.AT] < EXTRA)]
-            rows = np.searchsorted(packets[:, r.NUMBER], mine[:, sg.PACKET] & NUMBER)
+            mine = segments[np.isin(segments[:, SEGMENT.flow] >> 1, flows) & (segments[:, SEGMENT.at] < EXTRA)]
+            rows = np.searchsorted(packets[:, PACKET.number], mine[:, SEGMENT.packet] & NUMBER)
             made: list[tuple[int, list[bytes]]] = []
             for segment, row in zip(mine.tolist(), rows.tolist(), strict=True):
-                at, size = int(packets[row, r.AT]), int(packets[row, r.CAPTURED])
+                at, size = int(packets[row, PACKET.at]), int(packets[row, PACKET.captured])
                 packet = bytearray(window.data[at : at + size])
-                payload = segment[sg.AT] - block.delta - at
+                payload = segment[SEGMENT.at] - block.delta - at
                 new = _rewritten(packet, payload, segment, ends, copies[block.file], plaintext)
                 if new is not None:
                     made.append((row, new))
@@ -158,13 +177,13 @@ def _with(
         counts[row] = len(new)
     first = np.cumsum(counts) - counts
     out = np.repeat(packets, counts, axis=0)
-    out[:, r.AT] -= begin
+    out[:, PACKET.at] -= begin
     more = bytearray()
     for row, new in new_packets:
         for i, packet in enumerate(new):
             place = first[row] + i
-            out[place, r.AT] = len(data) + len(more)
-            out[place, r.CAPTURED] = out[place, r.ORIGINAL] = len(packet)
+            out[place, PACKET.at] = len(data) + len(more)
+            out[place, PACKET.captured] = out[place, PACKET.original] = len(packet)
             more += packet
     return np.concatenate([data, np.frombuffer(bytes(more), np.uint8)]), out
 
@@ -207,23 +226,23 @@ def _rewritten(
     packet: bytearray, payload: int, segment: Sequence[int], ends: dict[int, _End], copy: _Copy, plaintext: BinaryIO
 ) -> list[bytes] | None:
     """The packets that stand for one of a decrypted connection; None where it has to stay."""
-    places = _headers(packet, payload, segment[sg.SEQ])
+    places = _headers(packet, payload, segment[SEGMENT.seq])
     if places is None:
         return None
     ip, tcp = places
-    stream, flags = segment[sg.FLOW], segment[sg.FLAGS]
+    stream, flags = segment[SEGMENT.flow], segment[SEGMENT.flags]
     if flags & sg.SYN or stream not in ends:
-        ends[stream] = _End((segment[sg.SEQ] + bool(flags & sg.SYN)) & 0xFFFFFFFF)
+        ends[stream] = _End((segment[SEGMENT.seq] + bool(flags & sg.SYN)) & 0xFFFFFFFF)
     mine = ends[stream]
     if flags & sg.ACK_FLAG:
         if stream ^ 1 not in ends:
-            ends[stream ^ 1] = _End(segment[sg.ACK])
-        struct.pack_into(">I", packet, tcp + 8, ends[stream ^ 1].acknowledged(segment[sg.ACK]))
+            ends[stream ^ 1] = _End(segment[SEGMENT.ack])
+        struct.pack_into(">I", packet, tcp + 8, ends[stream ^ 1].acknowledged(segment[SEGMENT.ack]))
     _without_sacks(packet, tcp + 20, payload)
     data: list[tuple[int, bytes]] = []
     room = MOST - (payload - ip)
     reached = mine.plain
-    for _, _, offset, size, at in copy.of(segment[sg.PACKET] & NUMBER, stream):
+    for _, _, offset, size, at in copy.of(segment[SEGMENT.packet] & NUMBER, stream):
         reached = max(reached, offset + size)
         if at < 0:
             continue
@@ -235,11 +254,11 @@ def _rewritten(
             data.append((offset, new))
     out = []
     for offset, piece in data or [(mine.plain, b"")]:
-        number = segment[sg.SEQ] if flags & sg.SYN else mine.sequence(offset)
+        number = segment[SEGMENT.seq] if flags & sg.SYN else mine.sequence(offset)
         out.append(_packet(packet, ip, tcp, payload, number, piece))
-    if segment[sg.WIRE] or flags & sg.FIN:
+    if segment[SEGMENT.wire] or flags & sg.FIN:
         fin = bool(flags & sg.FIN)
-        mine.reach(mine.place(segment[sg.SEQ]) + segment[sg.WIRE] + fin, reached + fin)
+        mine.reach(mine.place(segment[SEGMENT.seq]) + segment[SEGMENT.wire] + fin, reached + fin)
     return out
 
 

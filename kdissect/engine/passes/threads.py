@@ -24,7 +24,7 @@ from kdissect.engine.readahead import Ahead, Offer, Reading, jobs
 from kdissect.engine.timings import REST, WAITING, Timings
 from kdissect.kafka.streams.dissector import by_flow
 from kdissect.kafka.streams.ledger import Ledger
-from kdissect.net.segment import FLOW
+from kdissect.net.segment import SEGMENT
 from kdissect.tables.builder import Walked
 
 Words = npt.NDArray[np.int64]
@@ -196,7 +196,7 @@ class _Shared:
         order = by_flow(segments, len(self.scanner.flows))
         if len(self.strands) == 1:
             return [order]
-        of = (segments[order, FLOW] >> 1) % self.count
+        of = (segments[order, SEGMENT.flow] >> 1) % self.count
         return [order[of == number] for number in range(len(self.strands))]
 
     def _narrow(self) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from kdissect.capture import Block, CaptureSet
 from kdissect.capture.magic import recognise
 from kdissect.engine.inputs import Segments
-from kdissect.net.segment import VIEW
+from kdissect.net.segment import SEGMENT
 from kdissect.problems import CaptureError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Views(NamedTuple):
 
         keep = np.ones(len(segments), np.bool_)
         for view, left in self.of.items():
-            mine = np.flatnonzero(segments[:, VIEW] == view)
+            mine = np.flatnonzero(segments[:, SEGMENT.viewpoint] == view)
             keep[mine] = ~among(segments[mine], flows, left)
         return segments if keep.all() else segments[keep]
 

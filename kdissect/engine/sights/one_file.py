@@ -17,7 +17,7 @@ import numpy.typing as npt
 from kdissect.analysis.sights.both_ends import Ends
 from kdissect.analysis.sights.clocks import LEAST, SOONEST, Place
 from kdissect.capture import Block, CaptureSet
-from kdissect.capture.pcap import LINK, NUMBER
+from kdissect.capture.pcap import PACKET
 from kdissect.engine.readahead import read
 from kdissect.engine.settings import Settings
 from kdissect.engine.sights.interfaces import Views, interfaces
@@ -25,7 +25,7 @@ from kdissect.engine.sights.shared_flows import Hashes, hashes
 from kdissect.engine.sights.survey import put_together, seen_in
 from kdissect.engine.timings import Timings
 from kdissect.net.scanner import Scanner
-from kdissect.net.segment import FILE_SHIFT, FLOW, PACKET, VIEW, WIRE
+from kdissect.net.segment import FILE_SHIFT, SEGMENT
 from kdissect.tables.sights import Ids, Sights
 
 Words = npt.NDArray[np.int64]
@@ -91,17 +91,17 @@ class Viewpoints(Scanner):
 
     def scan(self, block: Block) -> Words:
         """See Scanner."""
-        interfaces, numbers = block.packets[:, LINK] >> 16, block.packets[:, NUMBER].copy()
+        interfaces, numbers = block.packets[:, PACKET.link] >> 16, block.packets[:, PACKET.number].copy()
         segments = super().scan(block)
-        for view, at in zip(*np.unique(segments[:, VIEW], return_index=True), strict=True):
-            number = segments[at, PACKET] & ((1 << FILE_SHIFT) - 1)
+        for view, at in zip(*np.unique(segments[:, SEGMENT.viewpoint], return_index=True), strict=True):
+            number = segments[at, SEGMENT.packet] & ((1 << FILE_SHIFT) - 1)
             self.interface.setdefault(int(view), int(interfaces[np.searchsorted(numbers, number)]))
         return segments
 
 
 def carrying(segments: Words) -> Words:
     """Viewpoint and direction of those segments that carry something, each once."""
-    found: Words = np.unique(segments[segments[:, WIRE] > 0][:, [VIEW, FLOW]], axis=0)
+    found: Words = np.unique(segments[segments[:, SEGMENT.wire] > 0][:, [SEGMENT.viewpoint, SEGMENT.flow]], axis=0)
     return found
 
 

@@ -20,7 +20,7 @@ from kdissect.engine.readahead import read
 from kdissect.engine.timings import Timings
 from kdissect.kafka.completed import Connections
 from kdissect.net.scanner import Scanner
-from kdissect.net.segment import ACK, ACK_FLAG, FLAGS, FLOW, SEQ, SYN, WIRE
+from kdissect.net.segment import ACK_FLAG, SEGMENT, SYN
 
 if TYPE_CHECKING:
     from kdissect.engine.settings import Settings
@@ -30,7 +30,7 @@ Hashes = npt.NDArray[np.uint64]
 
 SAMPLED = 63
 """Of this many and one sequence numbers one is kept, the same ones in every capture."""
-HEADERS = [FLOW, FLAGS, SEQ, ACK, WIRE]
+HEADERS = [SEGMENT.flow, SEGMENT.flags, SEGMENT.seq, SEGMENT.ack, SEGMENT.wire]
 """Columns of segment rows that are looked at."""
 MOST = 1 << 20
 """Marks kept of a capture: 16 MB."""
@@ -48,7 +48,7 @@ def hashes(rows: Words) -> Hashes:
 
 def among(segments: Words, flows: Words, flow_hashes: Hashes) -> npt.NDArray[np.bool_]:
     """Flags of segment rows that are of these flows; `flows` as the scanner numbers them."""
-    used, place = np.unique(segments[:, FLOW] >> 1, return_inverse=True)
+    used, place = np.unique(segments[:, SEGMENT.flow] >> 1, return_inverse=True)
     found: npt.NDArray[np.bool_] = np.isin(hashes(flows[used]), flow_hashes)[place.reshape(-1)]
     return found
 

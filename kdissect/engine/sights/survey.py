@@ -30,7 +30,7 @@ from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Harvest
 from kdissect.kafka.streams.ledger import timed
 from kdissect.kafka.streams.state import TOKEN
-from kdissect.net.segment import VIEW
+from kdissect.net.segment import SEGMENT
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import Selected, Selection
 from kdissect.tables.sights import Sights
@@ -113,7 +113,7 @@ class _Shared(Selected):
     def packets(self, rows: Words, flows: Words, capture: int) -> Words:
         """The segment rows of such flows."""
         if self.view is not None:
-            rows = rows[rows[:, VIEW] == self.view]
+            rows = rows[rows[:, SEGMENT.viewpoint] == self.view]
         if not len(rows):
             return rows
         keep = among(rows, flows, self.shared)

@@ -31,7 +31,7 @@ from kdissect.kafka.streams.state import Frame, damage, exchange_at, mark_news, 
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import fetch
 from kdissect.kernels.structs import Bytes, Int, Words
-from kdissect.net.segment import ACK_FLAG, DSACK, FIN, FLOW, RST, SEGMENT_COLUMNS, SYN, Segment, segment_at
+from kdissect.net.segment import ACK_FLAG, DSACK, FIN, RST, SEGMENT_COLUMNS, SYN, Segment, segment_at
 from kdissect.problems import Kind
 from kdissect.schema.vm import SKIM, Skim  # noqa: F401  (SKIM is named in a signature)
 from kdissect.tcp import layout as tl
@@ -520,11 +520,11 @@ def group(g: Words, n: Int, counts: Words, order: Words) -> None:
     for q in range(flows + 1):
         counts[q] = 0
     for i in range(n):
-        counts[(g[i, FLOW] >> 1) + 1] += 1
+        counts[(segment_at(g, i).flow >> 1) + 1] += 1
     for q in range(flows):
         counts[q + 1] += counts[q]
     for i in range(n):
-        q = g[i, FLOW] >> 1
+        q = segment_at(g, i).flow >> 1
         order[counts[q]] = i
         counts[q] += 1
 

@@ -33,7 +33,7 @@ from kdissect.kafka.streams.idle.waiting_packets import SILENT, silent_rows
 from kdissect.kafka.streams.kept_bytes import GIVE_UP, LEAVE, MOVE, keep
 from kdissect.kafka.streams.state import Exchange, Frame, Request, Sealed
 from kdissect.kernels.structs import Bytes, Flags, Records, Words, offsets, record, structs, width
-from kdissect.net.segment import FLOW, SEGMENT_COLUMNS, TIME
+from kdissect.net.segment import SEGMENT, SEGMENT_COLUMNS
 from kdissect.schema.fit import Programs
 from kdissect.tcp.layout import (
     CONNECTION_WIDTH,
@@ -66,7 +66,7 @@ def by_flow(segments: Words, flows: int) -> Words:
     """Places of segment rows, flow by flow, in each as they came; `flows` is how many flows there are by now."""
     n = len(segments)
     if flows > 8 * n:
-        found: Words = np.argsort(segments[:, FLOW] >> 1, kind="stable")
+        found: Words = np.argsort(segments[:, SEGMENT.flow] >> 1, kind="stable")
         return found
     order = np.empty(n, np.int64)
     group(segments, n, np.empty(flows + 1, np.int64), order)
@@ -247,8 +247,8 @@ class Dissector:
             grown[: len(self.conn_of)] = self.conn_of
             self.conn_of = grown
         if self._parked.count:
-            self._bring_back(self._parked.select_resting(segments[:, FLOW] >> 1))
-        self.now = now = int(segments[:, TIME].max())
+            self._bring_back(self._parked.select_resting(segments[:, SEGMENT.flow] >> 1))
+        self.now = now = int(segments[:, SEGMENT.time].max())
         if len(order):
             yield from self._take_block(segments, order)
         while True:
@@ -275,9 +275,9 @@ class Dissector:
         if len(later):
             self._put_off = False  # bytes move in between
         yield from self._drive_segments(together, order)
-        flow = segments[later, FLOW] >> 1
+        flow = segments[later, SEGMENT.flow] >> 1
         for back in self._half_open.back(distinct(flow), self.conn_of, self.window, TOGETHER):
-            first, last = back[[0, -1], FLOW] >> 1
+            first, last = back[[0, -1], SEGMENT.flow] >> 1
             mine = later[np.searchsorted(flow, first) : np.searchsorted(flow, last, "right")]
             back = np.concatenate([back, segments[mine]])
             yield from self._drive_segments(back, np.arange(len(back)))
@@ -307,8 +307,8 @@ class Dissector:
         self._ended.clear()
         flows = flows[(self.conn_of[flows] == -1) & ~self._parked.holds(flows)]
         if len(flows) and len(ahead):
-            used = np.zeros(max(len(self.conn_of), int(ahead[:, FLOW].max() >> 1) + 1), np.bool_)
-            used[ahead[:, FLOW] >> 1] = True
+            used = np.zeros(max(len(self.conn_of), int(ahead[:, SEGMENT.flow].max() >> 1) + 1), np.bool_)
+            used[ahead[:, SEGMENT.flow] >> 1] = True
             if used[flows].any():
                 self._ended.append(flows[used[flows]])
                 flows = flows[~used[flows]]
@@ -372,7 +372,7 @@ class Dissector:
         """Finish half-open connections of several packets, or with a payload."""
         for segments in self._half_open.back(flows, self.conn_of, self.window, LOT):
             self._aim()
-            changes = np.diff(segments[:, FLOW] >> 1, prepend=-1, append=-1) != 0
+            changes = np.diff(segments[:, SEGMENT.flow] >> 1, prepend=-1, append=-1) != 0
             silent = changes[1:] & changes[:-1]
             alone = np.flatnonzero(silent)
             meaningless = np.zeros(len(alone), np.bool_)
@@ -381,11 +381,11 @@ class Dissector:
             if silent.any():
                 yield self._ended_silently(silent_rows(segments.compress(silent, 0)))
                 segments = segments.compress(~silent, 0)
-            begins = np.flatnonzero(np.diff(segments[:, FLOW] >> 1, prepend=-1))[::TOGETHER]
+            begins = np.flatnonzero(np.diff(segments[:, SEGMENT.flow] >> 1, prepend=-1))[::TOGETHER]
             for begin, end in pairwise([*begins.tolist(), len(segments)]):
                 some = segments[begin:end]
                 yield from self._drive_segments(some, np.arange(len(some)))
-                places = self.conn_of[distinct(some[:, FLOW] >> 1)]
+                places = self.conn_of[distinct(some[:, SEGMENT.flow] >> 1)]
                 yield from self._finish(places[places >= 0])
 
     def _ended_silently(self, rows: Records) -> Harvest:

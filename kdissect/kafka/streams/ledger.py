@@ -22,7 +22,7 @@ from kdissect.arrays.mixing import mixed
 from kdissect.kafka.completed import Connections, Problems
 from kdissect.kafka.protocols import KAFKA, NAMES, TLS, name_of
 from kdissect.kernels.structs import Records, Words
-from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FILE_SHIFT, PORTS
+from kdissect.net.segment import FILE_SHIFT, FLOW
 from kdissect.problems import Kind
 from kdissect.tcp.layout import NULL
 from kdissect.tcp.roundtrip import REMOVED
@@ -291,11 +291,11 @@ class Ledger:
         """The client's and the server's endpoint: as found, else (no request was ever seen) the client is the one with
         the larger port."""
         room = self._room
-        port_a, port_b = flow[:, PORTS] >> 16, flow[:, PORTS] & 0xFFFF
+        port_a, port_b = flow[:, FLOW.ports] >> 16, flow[:, FLOW.ports] & 0xFFFF
         client = rows["client"]
         self._client[number] = client
         a_asks = np.where(client >= 0, client == 0, port_a >= port_b)
-        for name, a, b in (("hi", A_HIGH, B_HIGH), ("lo", A_LOW, B_LOW)):
+        for name, a, b in (("hi", FLOW.a_high, FLOW.b_high), ("lo", FLOW.a_low, FLOW.b_low)):
             left, right = flow[:, a].astype(np.uint64), flow[:, b].astype(np.uint64)
             write(room["client_" + name], number, np.where(a_asks, left, right))
             write(room["broker_" + name], number, np.where(a_asks, right, left))

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kernels.structs import offsets
 from kdissect.live.moment import Links
-from kdissect.net.segment import A_HIGH, A_LOW, ACK_FLAG, B_HIGH, B_LOW, FIN, FLAGS, FLOW, PORTS, RST, SEQ, SYN, TIME
+from kdissect.net.segment import ACK_FLAG, FIN, FLOW, RST, SEGMENT, SYN
 from kdissect.tcp.layout import Connection
 
 Words = npt.NDArray[np.int64]
@@ -91,20 +91,20 @@ class Refusals:
 
     def read_segments(self, segments: Words, flows: Words) -> None:
         """Note the refusals among segment rows."""
-        flags = segments[:, FLAGS] & (FIN | SYN | RST | ACK_FLAG)
-        rows = segments[(flags == RST | ACK_FLAG) & (segments[:, SEQ] == 0)]
+        flags = segments[:, SEGMENT.flags] & (FIN | SYN | RST | ACK_FLAG)
+        rows = segments[(flags == RST | ACK_FLAG) & (segments[:, SEGMENT.seq] == 0)]
         if not len(rows) or not self._addresses:
             return
-        flow, from_first = flows[rows[:, FLOW] >> 1], (rows[:, FLOW] & 1) == 0
-        ports = flow[:, PORTS]
+        flow, from_first = flows[rows[:, SEGMENT.flow] >> 1], (rows[:, SEGMENT.flow] & 1) == 0
+        ports = flow[:, FLOW.ports]
         senders = np.where(
             from_first[:, None],
-            np.stack([flow[:, A_HIGH], flow[:, A_LOW], ports >> 16], axis=1),
-            np.stack([flow[:, B_HIGH], flow[:, B_LOW], ports & 0xFFFF], axis=1),
+            np.stack([flow[:, FLOW.a_high], flow[:, FLOW.a_low], ports >> 16], axis=1),
+            np.stack([flow[:, FLOW.b_high], flow[:, FLOW.b_low], ports & 0xFFFF], axis=1),
         )
         found, place = np.unique(senders, axis=0, return_inverse=True)
         latest = np.zeros(len(found), np.int64)
-        np.maximum.at(latest, place.reshape(-1), rows[:, TIME])
+        np.maximum.at(latest, place.reshape(-1), rows[:, SEGMENT.time])
         for sender, when in zip(found.tolist(), latest.tolist(), strict=True):
             text = self._addresses.get(tuple(sender))
             if text is not None and (text in self.latest_ns or len(self.latest_ns) < REFUSED):

@@ -15,14 +15,15 @@ import pyarrow as pa
 
 from kdissect.kernels.kernel import kernel
 from kdissect.net import segment as sg
+from kdissect.net.segment import SEGMENT, segment_at
 
 Words = npt.NDArray[np.int64]
 
 CODEC = "zstd"
 TYPES: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
-IN_ORDER = (sg.TIME, sg.AT, sg.PACKET)
+IN_ORDER = (SEGMENT.time, SEGMENT.at, SEGMENT.packet)
 """Columns that differ little from the row before."""
-IN_DIRECTION = (sg.SEQ, sg.ACK, sg.FLAGS, sg.STAMP)
+IN_DIRECTION = (SEGMENT.seq, SEGMENT.ack, SEGMENT.flags, SEGMENT.stamp)
 """Columns that differ little from the row before of the same direction."""
 
 
@@ -37,22 +38,22 @@ def turned(rows: Words, order: Words, columns: Words) -> None:
 
 def pack(columns: Words, flows: Words) -> bytes:
     """Columns int64[SEGMENT_COLUMNS, n] of rows in capture order, whose FLOW points into `flows`, int64[k, 5]."""
-    directions = columns[sg.FLOW]
+    directions = columns[SEGMENT.flow]
     parts: list[bytes] = [np.array([len(directions), len(flows)], np.int64).tobytes()]
     _append_column(parts, flows.ravel())
     _append_column(parts, directions)
     order = _by_direction(directions, len(flows))
     same = _same(directions[order])
-    _append_column(parts, columns[sg.LEN])
-    _append_column(parts, columns[sg.WIRE] - columns[sg.LEN])
-    _append_column(parts, columns[sg.VIEW])
+    _append_column(parts, columns[SEGMENT.len])
+    _append_column(parts, columns[SEGMENT.wire] - columns[SEGMENT.len])
+    _append_column(parts, columns[SEGMENT.viewpoint])
     for column in IN_ORDER:
         _append_column(parts, np.diff(columns[column], prepend=np.int64(0)))
-    wire = columns[sg.WIRE][order[:-1]]
+    wire = columns[SEGMENT.wire][order[:-1]]
     for column in IN_DIRECTION:
         values = columns[column][order]
         before = np.zeros(len(values), np.int64)
-        before[1:] = values[:-1] + (wire if column == sg.SEQ else 0)
+        before[1:] = values[:-1] + (wire if column == SEGMENT.seq else 0)
         _append_column(parts, np.where(same, values - before, values))
     whole = b"".join(parts)
     packed: bytes = pa.compress(whole, codec=CODEC, asbytes=True)
@@ -73,26 +74,20 @@ def _summed(
         time += ahead[0, i]
         at += ahead[1, i]
         packet += ahead[2, i]
-        rows[i, sg.FLOW] = direction
-        rows[i, sg.LEN] = length[i]
-        rows[i, sg.WIRE] = length[i] + more[i]
-        rows[i, sg.VIEW] = view[i]
-        rows[i, sg.TIME] = time
-        rows[i, sg.AT] = at
-        rows[i, sg.PACKET] = packet
+        row = segment_at(rows, i)
+        row.flow, row.len, row.wire, row.viewpoint = direction, length[i], length[i] + more[i], view[i]
+        row.time, row.at, row.packet = time, at, packet
         j = place[direction, 0]
         place[direction, 0] = j + 1
         before = place[direction, 1]
         seq, ack, flags, stamp = apart[0, j], apart[1, j], apart[2, j], apart[3, j]
         if before >= 0:
-            seq += rows[before, sg.SEQ] + rows[before, sg.WIRE]
-            ack += rows[before, sg.ACK]
-            flags += rows[before, sg.FLAGS]
-            stamp += rows[before, sg.STAMP]
-        rows[i, sg.SEQ] = seq
-        rows[i, sg.ACK] = ack
-        rows[i, sg.FLAGS] = flags
-        rows[i, sg.STAMP] = stamp
+            last = segment_at(rows, before)
+            seq += last.seq + last.wire
+            ack += last.ack
+            flags += last.flags
+            stamp += last.stamp
+        row.seq, row.ack, row.flags, row.stamp = seq, ack, flags, stamp
         place[direction, 1] = i
 
 

@@ -12,13 +12,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.capture import CaptureSet, link_name
-from kdissect.capture import pcap as r
 from kdissect.capture.block import Block
 from kdissect.capture.captureset import Member
-from kdissect.capture.pcap import scatter
+from kdissect.capture.pcap import PACKET, scatter
 from kdissect.capture.window import EXTRA
 from kdissect.net import segment as s
 from kdissect.net.scanner import BEGIN, END, Scanner
+from kdissect.net.segment import FLOW, SEGMENT
 from kdissect.problems import UsageError
 from kdissect.tables.declaration.model import BINARY, CAPTURE, CODE, COUNT, TEXT, TIME, By, Column, Table, table
 from kdissect.tables.identity import address
@@ -101,55 +101,55 @@ def read(
 
 def _packets(block: Block, scanner: Scanner, columns: Sequence[str]) -> dict[str, pa.Array]:
     rows = block.packets
-    time = rows[:, r.TIME]
+    time = rows[:, PACKET.time]
     if scanner.after != BEGIN or scanner.before != END:
         rows = rows[(time >= scanner.after) & (time <= scanner.before)]
-    kinds, place = np.unique(rows[:, r.LINK] & 0xFFFF, return_inverse=True)
+    kinds, place = np.unique(rows[:, PACKET.link] & 0xFFFF, return_inverse=True)
     names = pa.array([link_name(kind) for kind in kinds.tolist()], pa.string())
     made = {
-        "frame": pa.array(rows[:, r.NUMBER]),
-        "at": _times(rows[:, r.TIME]),
+        "frame": pa.array(rows[:, PACKET.number]),
+        "at": _times(rows[:, PACKET.time]),
         "link": names.take(pa.array(place)),
-        "captured_bytes": pa.array(rows[:, r.CAPTURED]),
-        "bytes": pa.array(rows[:, r.ORIGINAL]),
+        "captured_bytes": pa.array(rows[:, PACKET.captured]),
+        "bytes": pa.array(rows[:, PACKET.original]),
     }
     if "data" in columns:
-        made["data"] = _binary(block.window.data, rows[:, r.AT], rows[:, r.CAPTURED])
+        made["data"] = _binary(block.window.data, rows[:, PACKET.at], rows[:, PACKET.captured])
     return made
 
 
 def _segments(block: Block, scanner: Scanner, columns: Sequence[str]) -> dict[str, pa.Array]:
     rows = scanner.scan(block)
-    used, place = np.unique(rows[:, s.FLOW] >> 1, return_inverse=True)
+    used, place = np.unique(rows[:, SEGMENT.flow] >> 1, return_inverse=True)
     flows = scanner.flows[used]
     ends = [
         pa.array([address(int(a), int(b)) for a, b in flows[:, halves].astype(np.uint64).tolist()], pa.string())
-        for halves in ([s.A_HIGH, s.A_LOW], [s.B_HIGH, s.B_LOW])
+        for halves in ([FLOW.a_high, FLOW.a_low], [FLOW.b_high, FLOW.b_low])
     ]
     both = pa.concat_arrays(ends)
-    ports = np.concatenate([flows[:, s.PORTS] >> 16, flows[:, s.PORTS] & 0xFFFF])
-    back = rows[:, s.FLOW] & 1
+    ports = np.concatenate([flows[:, FLOW.ports] >> 16, flows[:, FLOW.ports] & 0xFFFF])
+    back = rows[:, SEGMENT.flow] & 1
     source, target = place + back * len(used), place + (1 - back) * len(used)
-    flags = rows[:, s.FLAGS]
+    flags = rows[:, SEGMENT.flags]
     made = {
-        "frame": pa.array(rows[:, s.PACKET] & ((1 << s.FILE_SHIFT) - 1)),
-        "at": _times(rows[:, s.TIME]),
+        "frame": pa.array(rows[:, SEGMENT.packet] & ((1 << s.FILE_SHIFT) - 1)),
+        "at": _times(rows[:, SEGMENT.time]),
         "source_ip": both.take(pa.array(source)),
         "source_port": pa.array(ports[source]),
         "destination_ip": both.take(pa.array(target)),
         "destination_port": pa.array(ports[target]),
-        "sequence": pa.array(rows[:, s.SEQ]),
-        "acknowledgement": pa.array(rows[:, s.ACK], mask=flags & s.ACK_FLAG == 0),
+        "sequence": pa.array(rows[:, SEGMENT.seq]),
+        "acknowledgement": pa.array(rows[:, SEGMENT.ack], mask=flags & s.ACK_FLAG == 0),
         "flags": pa.array(flags & 0xFF),
         "window": pa.array(flags >> s.WINDOW_SHIFT & 0xFFFF),
-        "payload_bytes": pa.array(rows[:, s.WIRE]),
-        "captured_bytes": pa.array(rows[:, s.LEN]),
+        "payload_bytes": pa.array(rows[:, SEGMENT.wire]),
+        "captured_bytes": pa.array(rows[:, SEGMENT.len]),
     }
     if "payload" in columns:
-        at = rows[:, s.AT] - block.delta
-        for i in np.flatnonzero(rows[:, s.AT] >= EXTRA).tolist():  # packets put together from fragments: few
-            at[i] = block.window.locate(int(rows[i, s.AT]), int(rows[i, s.LEN]))
-        made["payload"] = _binary(block.window.data, at, rows[:, s.LEN])
+        at = rows[:, SEGMENT.at] - block.delta
+        for i in np.flatnonzero(rows[:, SEGMENT.at] >= EXTRA).tolist():  # packets put together from fragments: few
+            at[i] = block.window.locate(int(rows[i, SEGMENT.at]), int(rows[i, SEGMENT.len]))
+        made["payload"] = _binary(block.window.data, at, rows[:, SEGMENT.len])
     return made
 
 

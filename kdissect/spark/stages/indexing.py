@@ -30,6 +30,7 @@ from kdissect.engine.sights.shared_flows import HEADERS, Looking, hashes
 from kdissect.kafka.streams.ledger import connection_id
 from kdissect.net import segment as sg
 from kdissect.net.scanner import Tally
+from kdissect.net.segment import SEGMENT
 from kdissect.problems import CaptureError, CaptureNotFound
 from kdissect.spark.cells.segment_cells import pack, turned
 from kdissect.spark.stages.matching.dealt_arrays import deal_rows, take_rows, targets_of
@@ -166,12 +167,12 @@ class Chunks:
     def add_block(self, block: Block, segments: Words) -> None:
         """The segment rows of a block."""
         rows = segments.copy()
-        inline = rows[:, sg.AT] >= EXTRA if self.source.ranged else rows[:, sg.LEN] > 0
+        inline = rows[:, SEGMENT.at] >= EXTRA if self.source.ranged else rows[:, SEGMENT.len] > 0
         payload = np.zeros(0, np.uint8)
         if inline.any():
             payload = _payload(block, rows[inline])
-            rows[inline, sg.AT] = INLINE
-        rows[:, sg.PACKET] += np.int64(self.file) << sg.FILE_SHIFT
+            rows[inline, SEGMENT.at] = INLINE
+        rows[:, SEGMENT.packet] += np.int64(self.file) << sg.FILE_SHIFT
         self._rows.append(rows)
         self._payloads.append(payload)
         self._count += len(rows)
@@ -197,7 +198,7 @@ class Chunks:
         rows, payload = np.concatenate(self._rows), np.concatenate(self._payloads)
         self._rows, self._payloads = [], []
         self._count = self._bytes = 0
-        number = rows[:, sg.FLOW] >> 1
+        number = rows[:, SEGMENT.flow] >> 1
         bucket_of = self._bucket_of(flows)
         used = np.flatnonzero(np.bincount(number, minlength=len(flows)))
         used = used[np.argsort(bucket_of[used], kind="stable")]
@@ -208,8 +209,8 @@ class Chunks:
         first_flows = np.cumsum(flow_counts) - flow_counts
         local = np.zeros(len(flows), np.int64)
         local[used] = np.arange(len(used)) - first_flows[bucket_of[used]]
-        rows[:, sg.FLOW] = local[number] * 2 + (rows[:, sg.FLOW] & 1)
-        sizes = np.where(rows[:, sg.AT] == INLINE, rows[:, sg.LEN], 0)
+        rows[:, SEGMENT.flow] = local[number] * 2 + (rows[:, SEGMENT.flow] & 1)
+        sizes = np.where(rows[:, SEGMENT.at] == INLINE, rows[:, SEGMENT.len], 0)
         places = np.cumsum(sizes) - sizes
         columns = np.empty((sg.SEGMENT_COLUMNS, len(order)), np.int64)
         turned(rows, order, columns)
@@ -244,10 +245,10 @@ class Chunks:
 def _payload(block: Block, rows: Words) -> npt.NDArray[np.uint8]:
     """Payload bytes of rows of a block, one behind the other."""
     window = block.window
-    sizes = np.ascontiguousarray(rows[:, sg.LEN])
-    starts = rows[:, sg.AT] - block.delta
-    for i in np.flatnonzero(rows[:, sg.AT] >= EXTRA).tolist():  # packets put together: few
-        starts[i] = window.locate(int(rows[i, sg.AT]), int(sizes[i]))
+    sizes = np.ascontiguousarray(rows[:, SEGMENT.len])
+    starts = rows[:, SEGMENT.at] - block.delta
+    for i in np.flatnonzero(rows[:, SEGMENT.at] >= EXTRA).tolist():  # packets put together: few
+        starts[i] = window.locate(int(rows[i, SEGMENT.at]), int(sizes[i]))
     out = np.empty(int(sizes.sum()), np.uint8)
     scatter(window.data, starts, sizes, out, np.cumsum(sizes) - sizes)
     return out

@@ -25,7 +25,7 @@ from kdissect.capture.block import Block
 from kdissect.capture.window import Window
 from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.sights.shared_flows import hashes
-from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET, VIEW
+from kdissect.net.segment import FILE_SHIFT, SEGMENT
 from kdissect.spark.cells.segment_cells import unpack
 from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.plan import RowKind, Source
@@ -139,7 +139,7 @@ class Gathered:
         most = window.slot_bytes - END_BYTES
         for piece in self._pieces:
             waiting.append(piece)
-            size += int(piece.rows[:, LEN].sum())
+            size += int(piece.rows[:, SEGMENT.len].sum())
             count += len(piece.rows)
             if size >= most or count >= BLOCK_ROWS:
                 yield from self._cut(window, waiting)
@@ -150,9 +150,9 @@ class Gathered:
     def _cut(self, window: Window, pieces: list[Piece]) -> Iterator[Block]:
         rows = np.concatenate([piece.rows for piece in pieces])
         payload = np.frombuffer(b"".join(piece.payload or b"" for piece in pieces), np.uint8)
-        carried = np.where(rows[:, AT] < 0, rows[:, LEN], 0)
+        carried = np.where(rows[:, SEGMENT.at] < 0, rows[:, SEGMENT.len], 0)
         carried_from = np.cumsum(carried) - carried
-        ends = np.cumsum(rows[:, LEN])
+        ends = np.cumsum(rows[:, SEGMENT.len])
         first = 0
         most = -(-len(rows) // -(-len(rows) // BLOCK_ROWS))  # alike, not full ones and a rest
         while first < len(rows):
@@ -168,20 +168,20 @@ class Gathered:
         start = window.end
         window.advance(start, 0, 0)
         base = int(window.slots[window.current, 2])
-        sizes, inline = rows[:, LEN], rows[:, AT] < 0
+        sizes, inline = rows[:, SEGMENT.len], rows[:, SEGMENT.at] < 0
         rows = rows.copy()
         loose = inline & self.rereadable
         if loose.any():
             for i in np.flatnonzero(loose).tolist():  # packets put together from fragments: few
                 begin = int(carried_from[i])
-                rows[i, AT] = window.extra(payload[begin : begin + int(sizes[i])].tobytes())
+                rows[i, SEGMENT.at] = window.extra(payload[begin : begin + int(sizes[i])].tobytes())
         streamed = np.where(loose, 0, sizes)
         offsets = np.cumsum(streamed) - streamed
         total = int(streamed.sum())
         target = window.data[base : base + total]
         if self.rereadable:
             here = np.flatnonzero(streamed > 0)
-            at = self._source.starts[rows[here, PACKET] >> FILE_SHIFT] + rows[here, AT]
+            at = self._source.starts[rows[here, SEGMENT.packet] >> FILE_SHIFT] + rows[here, SEGMENT.at]
             self._source.read_ranges(at, sizes[here], target, offsets[here])
             self._virtual.append(start + offsets[here])
             self._places.append(at)
@@ -189,7 +189,7 @@ class Gathered:
         else:
             begin = int(carried_from[0])
             target[:] = payload[begin : begin + total]
-        rows[:, AT] = np.where(loose, rows[:, AT], start + offsets)
+        rows[:, SEGMENT.at] = np.where(loose, rows[:, SEGMENT.at], start + offsets)
         window.grow(total)
         return rows
 
@@ -292,9 +292,9 @@ def readings(
                     yield piece(*unpack(packed), payload, flows)
                 elif len(shared):
                     rows, found = unpack(packed)
-                    keep = np.isin(hashes(found), shared)[rows[:, FLOW] >> 1]
+                    keep = np.isin(hashes(found), shared)[rows[:, SEGMENT.flow] >> 1]
                     if survey.view is not None:
-                        keep &= rows[:, VIEW] == survey.view
+                        keep &= rows[:, SEGMENT.viewpoint] == survey.view
                     yield piece(*select_rows(rows, found, payload, keep), flows)
                 ahead = next(index, None)
 
@@ -308,16 +308,16 @@ def select_rows(
 ) -> tuple[Words, Words, bytes | None]:
     """Some unpacked rows, with the flows that they count and their payloads that travelled."""
     if payload is not None:
-        sizes = np.where(rows[:, AT] < 0, rows[:, LEN], 0)
+        sizes = np.where(rows[:, SEGMENT.at] < 0, rows[:, SEGMENT.len], 0)
         payload = np.frombuffer(payload, np.uint8)[np.repeat(mine, sizes)].tobytes() or None
     part = rows[mine]
-    wanted = np.bincount(part[:, FLOW] >> 1, minlength=len(flows)) > 0
+    wanted = np.bincount(part[:, SEGMENT.flow] >> 1, minlength=len(flows)) > 0
     number = np.cumsum(wanted) - 1
-    part[:, FLOW] = number[part[:, FLOW] >> 1] * 2 + (part[:, FLOW] & 1)
+    part[:, SEGMENT.flow] = number[part[:, SEGMENT.flow] >> 1] * 2 + (part[:, SEGMENT.flow] & 1)
     return part, flows[wanted], payload
 
 
 def piece(rows: Words, own_flows: Words, payload: bytes | None, flows: Flows) -> Piece:
     """An index row's rows, their flows numbered."""
-    rows[:, FLOW] = flows.number(own_flows)[rows[:, FLOW] >> 1] * 2 + (rows[:, FLOW] & 1)
+    rows[:, SEGMENT.flow] = flows.number(own_flows)[rows[:, SEGMENT.flow] >> 1] * 2 + (rows[:, SEGMENT.flow] & 1)
     return Piece(rows, payload)

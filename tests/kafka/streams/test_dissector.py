@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kdissect.capture.window import Window
 from kdissect.kafka.streams.connection_kernel import LINGER_NS
 from kdissect.kafka.streams.dissector import Dissector, by_flow
-from kdissect.net.segment import FLAGS, FLOW, LEN, SEGMENT_COLUMNS, SYN, TIME
+from kdissect.net.segment import SEGMENT, SEGMENT_COLUMNS, SYN
 from tests.kafka.streams.playbook import (
     ISN,
     Step,
@@ -29,7 +29,7 @@ STEPS: list[Step] = [*opening(), *[step for n in range(6) for step in (request(n
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(10, 2_000))
 def test_rows_come_flow_by_flow_as_they_came(flows: list[int], known: int) -> None:
     rows = np.zeros((len(flows), SEGMENT_COLUMNS), np.int64)
-    rows[:, FLOW] = [2 * flow for flow in flows]
+    rows[:, SEGMENT.flow] = [2 * flow for flow in flows]
     assert by_flow(rows, known).tolist() == sorted(range(len(flows)), key=lambda row: flows[row])
 
 
@@ -95,10 +95,10 @@ def test_now_is_the_latest_time_of_the_segments_fed_last() -> None:
     window, rows = _fed(STEPS)
     dissector = Dissector(window, programs())
     early, late = rows[:4], rows[4:].copy()
-    late[[0, -1], TIME] = late[[-1, 0], TIME]
+    late[[0, -1], SEGMENT.time] = late[[-1, 0], SEGMENT.time]
     for fed in (early, late, late[:0]):
         _ids(dissector, fed)
-        assert dissector.now == max((fed if len(fed) else late)[:, TIME].tolist())
+        assert dissector.now == max((fed if len(fed) else late)[:, SEGMENT.time].tolist())
 
 
 def test_what_the_last_block_finishes_comes_with_the_end() -> None:
@@ -123,8 +123,8 @@ def test_it_comes_where_the_end_finishes_nothing() -> None:
     """The only connection ended long before a packet that begins none."""
     window, rows = _fed([*STEPS, reset(0)])
     later = rows[:1].copy()
-    later[0, TIME] = rows[-1, TIME] + LINGER_NS + 1
-    later[0, FLOW], later[0, FLAGS], later[0, LEN] = 2, SYN, 0
+    later[0, SEGMENT.time] = rows[-1, SEGMENT.time] + LINGER_NS + 1
+    later[0, SEGMENT.flow], later[0, SEGMENT.flags], later[0, SEGMENT.len] = 2, SYN, 0
     dissector = Dissector(window, programs())
     assert list(dissector.feed(np.concatenate([rows, later]), 2, last=True)) == []
     first, silent = dissector.finish()

@@ -18,6 +18,7 @@ from kdissect.kafka.protocols import TLS
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kernels.structs import Records, Words
 from kdissect.net import segment as sg
+from kdissect.net.segment import SEGMENT
 from kdissect.problems import Kind
 from kdissect.tcp.layout import HOLE, Connection, Mode, connection_at
 from kdissect.tls.keylog import KeyLog
@@ -140,9 +141,10 @@ class Unsealer:
 
 def _segment(c: int, plain: Plain, at: int) -> tuple[int, ...]:
     row = [0] * sg.SEGMENT_COLUMNS
-    row[sg.TIME], row[sg.FLOW], row[sg.SEQ] = plain.arrival.time, c << 1 | plain.direction, plain.arrival.count
-    row[sg.AT], row[sg.LEN], row[sg.WIRE] = at, 0 if at < 0 else plain.size, plain.size
-    row[sg.PACKET] = plain.arrival.packet
-    row[sg.ACK], row[sg.VIEW], kind, other = plain.arrival.rounds
-    row[sg.FLAGS] = kind + 1 | (other + 1) << 8
+    row[SEGMENT.time], row[SEGMENT.seq] = plain.arrival.time, plain.arrival.count
+    row[SEGMENT.flow] = c << 1 | plain.direction
+    row[SEGMENT.at], row[SEGMENT.len], row[SEGMENT.wire] = at, 0 if at < 0 else plain.size, plain.size
+    row[SEGMENT.packet] = plain.arrival.packet
+    row[SEGMENT.ack], row[SEGMENT.viewpoint], kind, other = plain.arrival.rounds
+    row[SEGMENT.flags] = kind + 1 | (other + 1) << 8
     return tuple(row)

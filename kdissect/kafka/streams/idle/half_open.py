@@ -26,16 +26,16 @@ from kdissect.kafka.streams.idle.byte_store import PIECE, STORED, ByteStore, cop
 from kdissect.kafka.streams.idle.waiting_packets import (
     CHUNK,
     CHUNK_BITS,
-    COLUMNS,
     PACKET_BYTES,
     PACKET_KIND,
+    SHARED,
     SPOKE,
     Packed,
     silent_rows,
 )
 from kdissect.kernels.kernel import kernel
-from kdissect.kernels.structs import Bytes, Flags, Records, Words
-from kdissect.net.segment import AT, FLOW, LEN, SEGMENT_COLUMNS, TIME, VIEW, WIRE
+from kdissect.kernels.structs import Bytes, Flags, Records, Words, rows_of
+from kdissect.net.segment import SEGMENT, SEGMENT_COLUMNS, Segment, segment_at
 from kdissect.tcp.layout import CUT
 
 MOST = 4
@@ -54,7 +54,7 @@ def _all_known(segments: Words, order: Words, all_rows: bool, conn_of: Words) ->
     """Whether all segment rows that `order` names, `all_rows`: all there are, belong to connections on the heap."""
     least = np.int64(0)
     for i in range(order.size):
-        least = min(least, conn_of[segments[i if all_rows else order[i], FLOW] >> 1])
+        least = min(least, conn_of[segment_at(segments, i if all_rows else order[i]).flow >> 1])
     return bool(least >= 0)
 
 
@@ -100,12 +100,12 @@ class HalfOpen:
         none = order[:0]
         if _all_known(segments, order, len(order) == len(segments), conn_of):
             return segments, order, none
-        flow = segments[order, FLOW] >> 1
+        flow = segments[order, SEGMENT.flow] >> 1
         starts = np.flatnonzero(np.diff(flow, prepend=-1))
         flows = flow[starts]
         state = conn_of[flows]
         counts = np.diff(starts, append=len(order))
-        speaks = segments[order, WIRE] > 0
+        speaks = segments[order, SEGMENT.wire] > 0
         payloads = np.add.reduceat(speaks.astype(np.int64), starts)
         had, spoke = self._had(state)
         stays = (state < 0) & (payloads + spoke <= 1) & (counts + had <= MOST)
@@ -135,7 +135,7 @@ class HalfOpen:
         may = np.ones(len(starts), np.bool_)
         if candidates.any():
             rows = order[np.repeat(candidates, counts) & speaks]
-            may[candidates] = (segments[rows, LEN] <= MOST_BYTES) & ~find_requests(rows)
+            may[candidates] = (segments[rows, SEGMENT.len] <= MOST_BYTES) & ~find_requests(rows)
         return may
 
     def _take_near(self, flows: Words, conn_of: Words) -> tuple[Words, Words]:
@@ -166,8 +166,8 @@ class HalfOpen:
                 stored = np.flatnonzero(sizes[begin:end])
                 if len(stored):
                     size = sizes[begin:end][stored]
-                    logical = window.extra(self._store.get(rows[stored, AT], size).tobytes())
-                    rows[stored, AT] = logical + np.cumsum(size) - size if logical >= 0 else CUT
+                    logical = window.extra(self._store.get(rows[stored, SEGMENT.at], size).tobytes())
+                    rows[stored, SEGMENT.at] = logical + np.cumsum(size) - size if logical >= 0 else CUT
                 self._forget(numbers[begin:end], some)
                 conn_of[flow[begin:end]] = -1
                 yield rows
@@ -260,8 +260,8 @@ class HalfOpen:
         payloads lie one behind the other."""
         packets, _ = self._chained(-2 - conn_of[conn_of <= -2])
         rows = self._segments(packets)
-        stored = np.flatnonzero(rows[:, AT] >= STORED)
-        return rows, self._store.get(rows[stored, AT], rows[stored, LEN])
+        stored = np.flatnonzero(rows[:, SEGMENT.at] >= STORED)
+        return rows, self._store.get(rows[stored, SEGMENT.at], rows[stored, SEGMENT.len])
 
     def go_on(self, carried: Words, stored: Bytes, conn_of: Words) -> None:
         """Go on from what another carried; `conn_of` may still have its numbers."""
@@ -269,13 +269,14 @@ class HalfOpen:
         if not len(carried):
             return
         rows = carried.copy()
-        mine = np.flatnonzero(rows[:, AT] >= STORED)
-        ends = np.cumsum(rows[mine, LEN])
+        mine = np.flatnonzero(rows[:, SEGMENT.at] >= STORED)
+        ends = np.cumsum(rows[mine, SEGMENT.len])
         for first, last in runs(ends // PIECE):
-            begin = int(ends[first] - rows[mine[first], LEN])
+            begin = int(ends[first] - rows[mine[first], SEGMENT.len])
             position = self._store.append(stored[begin : int(ends[last - 1])].copy())
-            rows[mine[first:last], AT] = position + ends[first:last] - rows[mine[first:last], LEN] - begin
-        flow = rows[:, FLOW] >> 1
+            lot = mine[first:last]
+            rows[lot, SEGMENT.at] = position + ends[first:last] - rows[lot, SEGMENT.len] - begin
+        flow = rows[:, SEGMENT.flow] >> 1
         starts = np.flatnonzero(np.diff(flow, prepend=-1))
         none = np.zeros(len(starts), np.int64)
         self._park(rows, np.diff(starts, append=len(flow)), none - 1, none, none, conn_of)
@@ -372,12 +373,13 @@ class HalfOpen:
         firsts = np.cumsum(counts) - counts
         before = at - 1
         before[firsts] = np.where(state <= -2, -2 - state, -1)
-        speaks = rows[:, WIRE] > 0
+        speaks = rows[:, SEGMENT.wire] > 0
         said = np.cumsum(speaks)
         said += np.repeat(spoke - (said - speaks)[firsts], counts)
-        fields = {name: rows[:, column] for name, column in COLUMNS}
-        fields["at"] = np.where(speaks, rows[:, AT], 0)
-        fields["view"] = self._coded(rows[:, VIEW])
+        segments = rows_of(Segment, rows)
+        fields = {name: segments[name] for name in SHARED}
+        fields["at"] = np.where(speaks, rows[:, SEGMENT.at], 0)
+        fields["view"] = self._coded(rows[:, SEGMENT.viewpoint])
         fields["before"] = before
         fields["count"] = np.arange(n) - np.repeat(firsts - had, counts) + 1 | said * SPOKE
         packets = np.empty(n, PACKET_KIND)
@@ -385,7 +387,7 @@ class HalfOpen:
             for name, values in fields.items():
                 packets[name][first : first + CACHED] = values[first : first + CACHED]
         lasts = firsts + counts - 1
-        conn_of[rows[lasts, FLOW] >> 1] = -2 - at[lasts]
+        conn_of[rows[lasts, SEGMENT.flow] >> 1] = -2 - at[lasts]
         self._note_payloads(at[speaks], rows[speaks])
         done = 0
         while done < n:
@@ -401,9 +403,9 @@ class HalfOpen:
 
     def _note_payloads(self, at: Words, rows: Words) -> None:
         """Payloads wait from now on, of packets with these numbers."""
-        self._near = np.concatenate([self._near, at[(rows[:, LEN] > 0) & (rows[:, AT] < STORED)]])
+        self._near = np.concatenate([self._near, at[(rows[:, SEGMENT.len] > 0) & (rows[:, SEGMENT.at] < STORED)]])
         for first, last in runs(at >> CHUNK_BITS):
-            number, time = int(at[first]) >> CHUNK_BITS, int(rows[first:last, TIME].min())
+            number, time = int(at[first]) >> CHUNK_BITS, int(rows[first:last, SEGMENT.time].min())
             self._earliest[number] = min(self._earliest.get(number, ALL), time)
 
     def _coded(self, views: Words) -> Words:
@@ -421,7 +423,8 @@ class HalfOpen:
     def _segments(self, packets: npt.NDArray[Any]) -> Words:
         """Segment rows, as they were but for where their payloads lie."""
         rows = np.zeros((len(packets), SEGMENT_COLUMNS), np.int64)
-        for name, column in COLUMNS:
-            rows[:, column] = packets[name]
-        rows[:, VIEW] = self._views[packets["view"]]
+        segments = rows_of(Segment, rows)
+        for name in SHARED:
+            segments[name] = packets[name]
+        rows[:, SEGMENT.viewpoint] = self._views[packets["view"]]
         return rows

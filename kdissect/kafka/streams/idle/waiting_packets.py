@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.kernels.structs import Records, Words
-from kdissect.net.segment import ACK, ACK_FLAG, AT, FLAGS, FLOW, LEN, PACKET, RST, SEQ, STAMP, SYN, TIME, WIRE
+from kdissect.net.segment import ACK_FLAG, RST, SEGMENT, SYN
 from kdissect.tcp.layout import End
 
 CHUNK_BITS = 16
@@ -28,11 +28,8 @@ before it in its flow, -1 none; `count`: how many the flow has up to it, and SPO
 PACKET_BYTES = np.dtype((np.void, PACKET_KIND.itemsize))
 """A packet as bytes, which numpy copies at once."""
 _NAMES = tuple(name for name in PACKET_KIND.names or () if name != "count")
-COLUMNS = (
-    ("time", TIME), ("packet", PACKET), ("flags", FLAGS), ("at", AT), ("stamp", STAMP), ("flow", FLOW), ("seq", SEQ),
-    ("ack", ACK), ("len", LEN), ("wire", WIRE),
-)  # fmt: skip
-"""Fields of a packet that are columns of a segment row."""
+SHARED = ("time", "packet", "flags", "at", "stamp", "flow", "seq", "ack", "len", "wire")
+"""Fields that a packet has from its segment row."""
 
 
 class Packed(NamedTuple):
@@ -72,11 +69,11 @@ SILENT = np.dtype(
 def silent_rows(segments: Words) -> Records:
     """`SILENT` of connections that consist of one packet each, these."""
     rows = np.zeros(len(segments), SILENT)
-    side, flags = segments[:, FLOW] & 1, segments[:, FLAGS]
-    rows["flow"] = segments[:, FLOW] >> 1
-    rows["first"] = segments[:, TIME]
-    rows["sequence"] = segments[:, SEQ] | side << 32
-    rows["bytes"] = segments[:, WIRE]
+    side, flags = segments[:, SEGMENT.flow] & 1, segments[:, SEGMENT.flags]
+    rows["flow"] = segments[:, SEGMENT.flow] >> 1
+    rows["first"] = segments[:, SEGMENT.time]
+    rows["sequence"] = segments[:, SEGMENT.seq] | side << 32
+    rows["bytes"] = segments[:, SEGMENT.wire]
     reset = flags & RST != 0
     syn, answers = (flags & SYN != 0) & ~reset, flags & ACK_FLAG != 0
     rows["client"] = np.where(syn, side ^ answers, -1)

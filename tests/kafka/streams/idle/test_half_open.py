@@ -16,7 +16,7 @@ from kdissect.kafka.streams.idle.byte_store import STORED
 from kdissect.kafka.streams.idle.half_open import ALL, MOST, HalfOpen
 from kdissect.kafka.streams.idle.waiting_packets import CHUNK, silent_rows
 from kdissect.kernels.structs import record
-from kdissect.net.segment import ACK_FLAG, AT, FLOW, LEN, RST, SEGMENT_COLUMNS, STAMP, SYN, TIME, WIRE, Segment
+from kdissect.net.segment import ACK_FLAG, RST, SEGMENT, SEGMENT_COLUMNS, SYN, Segment
 from kdissect.tcp.layout import End
 from tests.fuzz.metamorphic import small_blocks
 from tests.kafka.streams.playbook import (
@@ -55,7 +55,7 @@ def packets(count: int, flags: int = SYN, first: int = 0, begin: int = 0) -> np.
 
 def put(waiting: HalfOpen, rows: np.ndarray, conn_of: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Sort rows out, in each of which no request is."""
-    order = np.argsort(rows[:, FLOW] >> 1, kind="stable")
+    order = np.argsort(rows[:, SEGMENT.flow] >> 1, kind="stable")
     return waiting.sort_out(rows, order, conn_of, lambda asked: np.zeros(len(asked), np.bool_))
 
 
@@ -77,8 +77,8 @@ class Speakers:
         self.dissector = Dissector(self.window, programs())
         self.rows = packets(len(self.payloads), ACK_FLAG)
         length = np.array([len(payload) for payload in self.payloads])
-        self.rows[:, LEN] = self.rows[:, WIRE] = length
-        self.rows[:, AT] = np.cumsum(length) - length
+        self.rows[:, SEGMENT.len] = self.rows[:, SEGMENT.wire] = length
+        self.rows[:, SEGMENT.at] = np.cumsum(length) - length
 
     def feed(self) -> HalfOpen:
         """Give the dissector all of them, which it lays aside."""
@@ -87,7 +87,7 @@ class Speakers:
 
     def bytes_of(self, rows: np.ndarray) -> list[bytes]:
         """The payloads of segment rows."""
-        return [self.dissector._bytes(*one) for one in rows[:, [AT, LEN]].tolist()]
+        return [self.dissector._bytes(*one) for one in rows[:, [SEGMENT.at, SEGMENT.len]].tolist()]
 
 
 def test_what_waits_comes_back_as_it_was_from_packed_chunks_too() -> None:
@@ -112,7 +112,7 @@ def test_what_waits_comes_back_as_it_was_from_packed_chunks_too() -> None:
     other, known = HalfOpen(), conn_of.copy()
     other.go_on(carried, stored, known)
     assert (other.carried(known)[0] == carried).all()
-    taken = [flow for lot in waiting.lots(conn_of) for flow in back(waiting, lot, conn_of)[:, FLOW].tolist()]
+    taken = [flow for lot in waiting.lots(conn_of) for flow in back(waiting, lot, conn_of)[:, SEGMENT.flow].tolist()]
     assert len(taken) == 2 * (count - 3)
     assert (conn_of == -1).all()
 
@@ -124,7 +124,7 @@ def test_those_without_packets_since_then() -> None:
     for rows in (early, late):
         put(waiting, rows, conn_of)
     found = np.concatenate(
-        [lot for lot in waiting.lots(conn_of, int(late[0, TIME])) if len(back(waiting, lot, conn_of))]
+        [lot for lot in waiting.lots(conn_of, int(late[0, SEGMENT.time])) if len(back(waiting, lot, conn_of))]
     )
     assert sorted(found.tolist()) == list(range(10))
     assert (conn_of[10:] <= -2).all()
@@ -138,8 +138,8 @@ def test_many_packets_end_the_waiting() -> None:
         _, order, _ = put(waiting, one + 0, conn_of)
         assert not len(order), n
     rows, order, _ = put(waiting, one, conn_of)
-    assert rows[order, TIME].tolist() == [one[0, TIME]] * (MOST + 1)
-    assert rows[order, STAMP].tolist() == [one[0, STAMP]] * (MOST + 1)
+    assert rows[order, SEGMENT.time].tolist() == [one[0, SEGMENT.time]] * (MOST + 1)
+    assert rows[order, SEGMENT.stamp].tolist() == [one[0, SEGMENT.stamp]] * (MOST + 1)
 
 
 def test_one_packet_tells_who_asked() -> None:
@@ -159,18 +159,21 @@ def test_payloads_are_stored_when_the_window_forgets_them() -> None:
     """Until then they stay where they are: who comes back meanwhile has them there."""
     all_of = Speakers([100, 200, 300])
     waiting, conn_of = all_of.feed(), all_of.dissector.conn_of
-    assert waiting.earliest() == all_of.rows[0, TIME]
+    assert waiting.earliest() == all_of.rows[0, SEGMENT.time]
     dissector = all_of.dissector
     waiting.leave(dissector.M, all_of.window.data, dissector.A, 0, 150)
     near = np.concatenate(list(waiting.back(np.array([2]), conn_of, all_of.window, 1 << 10)))
-    assert near[:, AT].tolist() == all_of.rows[2:, AT].tolist()
+    assert near[:, SEGMENT.at].tolist() == all_of.rows[2:, SEGMENT.at].tolist()
     waiting.leave(dissector.M, all_of.window.data, dissector.A, 0, 700)
-    assert waiting.carried(conn_of)[0][:, AT].min() >= STORED
+    assert waiting.carried(conn_of)[0][:, SEGMENT.at].min() >= STORED
     all_of.window.data[:700] = 0
     stored = np.concatenate(list(waiting.back(np.array([0, 1]), conn_of, all_of.window, 1 << 10)))
     dissector._aim()
     assert all_of.bytes_of(stored) == all_of.payloads[:2]
-    assert (stored[:, [TIME, WIRE, LEN, STAMP]] == all_of.rows[:2][:, [TIME, WIRE, LEN, STAMP]]).all()
+    assert (
+        stored[:, [SEGMENT.time, SEGMENT.wire, SEGMENT.len, SEGMENT.stamp]]
+        == all_of.rows[:2][:, [SEGMENT.time, SEGMENT.wire, SEGMENT.len, SEGMENT.stamp]]
+    ).all()
     assert waiting.earliest() == ALL
 
 
@@ -184,10 +187,10 @@ def test_stored_bytes_come_back_some_at_a_time_and_from_the_file(monkeypatch: py
     lots = []
     for rows in waiting.back(flows, dissector.conn_of, all_of.window, 1 << 10):
         lots.append(rows)
-        first, last = rows[[0, -1], FLOW] >> 1
+        first, last = rows[[0, -1], SEGMENT.flow] >> 1
         assert all_of.bytes_of(rows) == all_of.payloads[first : last + 1]
     assert len(lots) > 5
-    assert (np.concatenate(lots)[:, FLOW] == all_of.rows[:, FLOW]).all()
+    assert (np.concatenate(lots)[:, SEGMENT.flow] == all_of.rows[:, SEGMENT.flow]).all()
 
 
 def test_a_carried_payload_goes_on() -> None:
