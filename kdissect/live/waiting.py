@@ -6,18 +6,31 @@ On a connection where either side sent FIN or RST nothing waits any more: no ans
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.state import request_at
 from kdissect.kernels.kernel import kernel
-from kdissect.kernels.structs import Int, Words
+from kdissect.kernels.structs import Int, Records, Words, rows_of, struct, view, width
 from kdissect.tcp.layout import NULL, connection_at
 
-CONNECTION, API, CLIENT, SINCE, COUNT = range(5)
-"""Columns: the connection's row in the ledger, the API key and code of the client id of the oldest request (-1 null),
-when its last byte was captured (ns), and how many wait."""
-WIDTH = 5
+
+@struct
+class Waiting:
+    """A connection on which a request waits."""
+
+    connection: int
+    """The connection's row in the ledger."""
+    api: int
+    """API key of the oldest request."""
+    client: int
+    """Code of its client id, -1 null."""
+    since: int
+    """When its last byte was captured, ns."""
+    count: int
+    """How many wait."""
+
+
+waiting_at = view(Waiting)
 
 
 @kernel("i8[:] const i8[:] i8[:,:] -> i8")
@@ -33,16 +46,14 @@ def _waiting(M: Words, connections: Words, out: Words) -> Int:
         oldest = request_at(M, connection.request_head)
         if oldest.frame.last == NULL:
             continue
-        out[n, CONNECTION] = connection.number
-        out[n, API] = oldest.api
-        out[n, CLIENT] = oldest.client
-        out[n, SINCE] = oldest.frame.last
-        out[n, COUNT] = connection.requests_open
+        row = waiting_at(out, n)
+        row.connection, row.api, row.client = connection.number, oldest.api, oldest.client
+        row.since, row.count = oldest.frame.last, connection.requests_open
         n += 1
     return n
 
 
-def waiting(dissector: Dissector) -> npt.NDArray[np.int64]:
-    """int64[connections, 5] of those on which a request waits. To be called between blocks."""
-    out = np.empty((len(dissector.connections), WIDTH), np.int64)
-    return out[: int(_waiting(dissector.M, dissector.connections, out))]
+def waiting(dissector: Dissector) -> Records:
+    """Rows of `Waiting`: the connections on which a request waits. To be called between blocks."""
+    out = np.empty((len(dissector.connections), width(Waiting)), np.int64)
+    return rows_of(Waiting, out[: int(_waiting(dissector.M, dissector.connections, out))])

@@ -38,7 +38,7 @@ from kdissect.live.brokers.broker_links import NUMBER, Refusals, links_of, read_
 from kdissect.live.brokers.listings import read_listings
 from kdissect.live.capture_clock import CaptureClock
 from kdissect.live.moment import Links, Listener, Listing, Moment, Shed, Waiting
-from kdissect.live.waiting import API, CLIENT, CONNECTION, COUNT, SINCE, waiting
+from kdissect.live.waiting import waiting
 from kdissect.net.scanner import Scanner
 from kdissect.schema import index
 from kdissect.tables.builder import TableBuilder
@@ -265,7 +265,7 @@ class Watch:
         if not len(rows):
             return []
         builder = self._books.builder
-        brokers = builder.directory.broker(rows[:, CONNECTION])
+        brokers = builder.directory.broker(rows["connection"])
         table = builder.resolve("exchanges", pa.table({"broker": brokers}))
         names = self._dissector.client_ids
         apis = index.load().apis
@@ -275,7 +275,8 @@ class Watch:
                 since // 1000, count,
             )
             for broker, client, api, since, count in zip(
-                table["broker"].to_pylist(), *(rows[:, n].tolist() for n in (CLIENT, API, SINCE, COUNT)), strict=True
+                table["broker"].to_pylist(), *(rows[name].tolist() for name in ("client", "api", "since", "count")),
+                strict=True,
             )
         ]  # fmt: skip
 

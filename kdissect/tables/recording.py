@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from kdissect.arrays.dictionaries import unified
 from kdissect.kafka.completed import Problems, Status
 from kdissect.kafka.recordsets import batch_layout as bl
+from kdissect.kafka.recordsets.batch_layout import FIELDS
 from kdissect.kafka.recordsets.batches import Batches, doubtful, walk
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration import SCHEMAS
@@ -232,7 +233,7 @@ class Recorder:
         if self.full:
             return
         rows = batches.rows
-        ours = np.flatnonzero((rows[:, bl.PRODUCER_ID] >= 0) & (sets.key[rows[:, bl.OWNER]] == ApiKey.PRODUCE))
+        ours = np.flatnonzero((rows[:, FIELDS.producer_id] >= 0) & (sets.key[rows[:, FIELDS.owner]] == ApiKey.PRODUCE))
         if len(ours):
             names = ["owner", *(name for name in SENT if name in SCHEMAS["record_batches"].names)]
             self._sent.append(record_rows("record_batches", block, sets, batches.table(names, ours), SENT))
@@ -291,16 +292,15 @@ def _evidence(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
     are sent again. The others are a sample of all, by sequence number and offset, and batches of older formats: brokers
     may have rewritten them."""
     rows, done = batches.rows, block.done
-    bits = np.where(rows[:, bl.MAGIC] == 2, np.maximum(rows[:, bl.ATTRIBUTES], 0), 0)
+    bits = np.where(rows[:, FIELDS.magic] == 2, np.maximum(rows[:, FIELDS.attributes], 0), 0)
     kept: Flags = (bits & (bl.TRANSACTIONAL_BIT | bl.CONTROL_BIT)) == bl.TRANSACTIONAL_BIT
     left = (done.abandoned > 0) | (done.status == Status.UNANSWERED) | (done.n < FIRST_REQUESTS)
     sent = (sets.key == ApiKey.PRODUCE) & left[sets.row]
-    more = sent[rows[:, bl.OWNER]] & (rows[:, bl.PRODUCER_ID] < 0)
-    more |= (
-        (rows[:, bl.BASE_SEQUENCE] >= 0) & (rows[:, bl.BASE_SEQUENCE] % ONE_BATCH_IN == 0) & (rows[:, bl.MAGIC] == 2)
-    )
-    stored = (rows[:, bl.BASE_OFFSET] > 0) & (rows[:, bl.BASE_OFFSET] % ONE_BATCH_IN == 0)
-    more |= (sets.key == ApiKey.FETCH)[rows[:, bl.OWNER]] & ((rows[:, bl.MAGIC] < 2) | stored)
+    more = sent[rows[:, FIELDS.owner]] & (rows[:, FIELDS.producer_id] < 0)
+    sequence = rows[:, FIELDS.base_sequence]
+    more |= (sequence >= 0) & (sequence % ONE_BATCH_IN == 0) & (rows[:, FIELDS.magic] == 2)
+    stored = (rows[:, FIELDS.base_offset] > 0) & (rows[:, FIELDS.base_offset] % ONE_BATCH_IN == 0)
+    more |= (sets.key == ApiKey.FETCH)[rows[:, FIELDS.owner]] & ((rows[:, FIELDS.magic] < 2) | stored)
     if more.any():
         real = np.zeros(len(rows), np.bool_)
         real[batches.real] = True

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import Problems
-from kdissect.kafka.recordsets.batch_layout import AT, BASE_OFFSET, NULL, RECORDS
+from kdissect.kafka.recordsets.batch_layout import FIELDS, NULL
 from kdissect.kafka.recordsets.batches import Batches
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, TEXT
@@ -172,7 +172,7 @@ def sent_records(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
     requests, in wire order. Records are -1 for a compressed wrapper of old, whose header has no number of them."""
     size = len(block.nest(ApiKey.PRODUCE, 0).each("topic_data").each("partition_data"))
     real = batches.real
-    owner, records = batches.owner[real], batches.rows[real, RECORDS]
+    owner, records = batches.owner[real], batches.rows[real, FIELDS.records]
     counts = np.bincount(owner, minlength=len(sets))
     totals = np.bincount(owner, weights=np.maximum(records, 0), minlength=len(sets)).astype(np.int64)
     totals[owner[records < 0]] = -1
@@ -197,8 +197,8 @@ def record_problems(block: Block, sets: RecordSets, batches: Batches) -> Problem
             topics,
             ids,
             sets.partition[owner].tolist(),
-            (batch[:, AT] - sets.at[owner]).tolist(),
-            batch[:, BASE_OFFSET].tolist(),
+            (batch[:, FIELDS.at] - sets.at[owner]).tolist(),
+            batch[:, FIELDS.base_offset].tolist(),
             strict=True,
         )
     ]

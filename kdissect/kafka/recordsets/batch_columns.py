@@ -12,6 +12,7 @@ import pyarrow as pa
 from kdissect.arrays.dictionaries import coded
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.recordsets import batch_layout as bl
+from kdissect.kafka.recordsets.batch_layout import FIELDS
 
 Int64s = npt.NDArray[np.int64]
 
@@ -40,9 +41,9 @@ def numbers(values: npt.NDArray[Any], kind: pa.DataType, null: int = bl.NULL) ->
 def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) -> dict[str, Callable[[], pa.Array]]:
     """Makers of the columns of `record_batches` by name, from rows of `Batches`; a column that no caller asks for is
     not made."""
-    attributes = rows[:, bl.ATTRIBUTES]
+    attributes = rows[:, FIELDS.attributes]
     unknown = attributes == bl.NULL
-    version2 = (rows[:, bl.MAGIC] == 2) & ~unknown
+    version2 = (rows[:, FIELDS.magic] == 2) & ~unknown
 
     def count(column: int) -> Any:
         return lambda: numbers(rows[:, column], pa.int64())
@@ -58,29 +59,29 @@ def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) ->
         return coded(index.astype(np.int8), _NAMES, unknown | (index >= len(bl.CODECS)))
 
     def time_type() -> pa.Array:
-        has = ~unknown & (rows[:, bl.MAGIC] > 0)
+        has = ~unknown & (rows[:, FIELDS.magic] > 0)
         index = ((attributes & bl.LOG_APPEND_BIT) != 0).astype(np.int8)
         return coded(index, _TIME_TYPES, ~has)
 
     return {
-        "owner": lambda: arrow_array(np.ascontiguousarray(rows[:, bl.OWNER])),
-        "base_offset": count(bl.BASE_OFFSET),
-        "last_offset": count(bl.LAST_OFFSET),
-        "magic": code(bl.MAGIC),
+        "owner": lambda: arrow_array(np.ascontiguousarray(rows[:, FIELDS.owner])),
+        "base_offset": count(FIELDS.base_offset),
+        "last_offset": count(FIELDS.last_offset),
+        "magic": code(FIELDS.magic),
         "codec": codec,
         "is_transactional": bit(bl.TRANSACTIONAL_BIT),
         "is_control": bit(bl.CONTROL_BIT),
         "timestamp_type": time_type,
-        "first_timestamp": lambda: times(rows[:, bl.FIRST_TIME]),
-        "max_timestamp": lambda: times(rows[:, bl.MAX_TIME]),
-        "producer_id": count(bl.PRODUCER_ID),
-        "producer_epoch": code(bl.PRODUCER_EPOCH),
-        "base_sequence": code(bl.BASE_SEQUENCE),
-        "leader_epoch": code(bl.LEADER_EPOCH),
-        "records": count(bl.RECORDS),
-        "compressed_bytes": count(bl.WIRE),
+        "first_timestamp": lambda: times(rows[:, FIELDS.first_time]),
+        "max_timestamp": lambda: times(rows[:, FIELDS.max_time]),
+        "producer_id": count(FIELDS.producer_id),
+        "producer_epoch": code(FIELDS.producer_epoch),
+        "base_sequence": code(FIELDS.base_sequence),
+        "leader_epoch": code(FIELDS.leader_epoch),
+        "records": count(FIELDS.records),
+        "compressed_bytes": count(FIELDS.wire),
         "uncompressed_bytes": lambda: numbers(uncompressed, pa.int64(), UNKNOWN),
-        "crc": count(bl.CRC),
+        "crc": count(FIELDS.crc),
         "crc_ok": lambda: arrow_array(crc_ok == 1, mask=crc_ok == UNKNOWN),
-        "truncated": lambda: arrow_array(rows[:, bl.CUT] != bl.WHOLE),
+        "truncated": lambda: arrow_array(rows[:, FIELDS.cut] != bl.WHOLE),
     }

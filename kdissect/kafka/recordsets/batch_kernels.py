@@ -58,105 +58,97 @@ def _blank(s: Bytes, p: Number, end: Number) -> Number:
 @part
 def _start(
     rows: Int64s, n: Number, owner: Number, at: Number, length: Number, wire: Number, kind: Number, cut: Number
-) -> None:
+) -> bl.Batch:
+    """Row n, for a new batch."""
     for k in range(bl.WIDTH):
         rows[n, k] = bl.NULL
-    rows[n, bl.OWNER] = owner
-    rows[n, bl.AT] = at
-    rows[n, bl.LENGTH] = length
-    rows[n, bl.WIRE] = wire
-    rows[n, bl.KIND] = kind
-    rows[n, bl.CUT] = cut
-    rows[n, bl.PROBLEMS] = 0
+    row = bl.batch_at(rows, n)
+    row.owner, row.at, row.length, row.wire = owner, at, length, wire
+    row.kind, row.cut, row.problems = kind, cut, 0
+    return row
 
 
 @part
-def _batch(s: Bytes, rows: Int64s, n: Number, end: Number) -> None:
+def _batch(s: Bytes, row: bl.Batch, end: Number) -> None:
     """The fields of a magic-2 header; `end` is where the bytes of the batch end."""
-    p = rows[n, bl.AT]
-    problems = rows[n, bl.PROBLEMS]
+    p = row.at
+    problems: Number = row.problems
     base = int64_at(s, p)
-    rows[n, bl.MAGIC] = 2
-    rows[n, bl.BASE_OFFSET] = base
-    rows[n, bl.LEADER_EPOCH] = _known32(s, p + 12, end)
+    row.magic, row.base_offset, row.leader_epoch = 2, base, _known32(s, p + 12, end)
     crc = _known32(s, p + 17, end)
-    rows[n, bl.CRC] = crc & 0xFFFFFFFF if crc != bl.NULL else bl.NULL
+    row.crc = crc & 0xFFFFFFFF if crc != bl.NULL else bl.NULL
     attributes = _known16(s, p + 21, end)
-    rows[n, bl.ATTRIBUTES] = attributes
+    row.attributes = attributes
     delta = _known32(s, p + 23, end)
     if delta != bl.NULL:
-        rows[n, bl.LAST_OFFSET] = base + delta
+        row.last_offset = base + delta
         if delta < 0:
             problems |= bl.P_LAST_OFFSET
-    rows[n, bl.FIRST_TIME] = _known64(s, p + 27, end)
-    rows[n, bl.MAX_TIME] = _known64(s, p + 35, end)
-    rows[n, bl.PRODUCER_ID] = _known64(s, p + 43, end)
-    rows[n, bl.PRODUCER_EPOCH] = _known16(s, p + 51, end)
-    rows[n, bl.BASE_SEQUENCE] = _known32(s, p + 53, end)
+    row.first_time, row.max_time = _known64(s, p + 27, end), _known64(s, p + 35, end)
+    row.producer_id, row.producer_epoch = _known64(s, p + 43, end), _known16(s, p + 51, end)
+    row.base_sequence = _known32(s, p + 53, end)
     count = _known32(s, p + 57, end)
-    rows[n, bl.RECORDS] = count
+    row.records = count
     if attributes != bl.NULL:
         if attributes & ~np.int64(0x7F):
             problems |= bl.P_BITS
         if (attributes & bl.CODEC_MASK) > bl.ZSTD:
             problems |= bl.P_CODEC
         plain = (attributes & bl.CODEC_MASK) == bl.NONE
-        too_many = plain and rows[n, bl.CUT] == bl.WHOLE and count * bl.LEAST_RECORD > rows[n, bl.WIRE] - bl.HEADER_V2
+        too_many = plain and row.cut == bl.WHOLE and count * bl.LEAST_RECORD > row.wire - bl.HEADER_V2
         if count != bl.NULL and (count < 0 or too_many):
             problems |= bl.P_COUNT
-    if _odd_time(rows[n, bl.FIRST_TIME]) or _odd_time(rows[n, bl.MAX_TIME]):
+    if _odd_time(row.first_time) or _odd_time(row.max_time):
         problems |= bl.P_TIME
-    rows[n, bl.PROBLEMS] = problems
+    row.problems = problems
 
 
 @part
-def _message(s: Bytes, rows: Int64s, n: Number, end: Number, magic: Number) -> None:
+def _message(s: Bytes, row: bl.Batch, end: Number, magic: Number) -> None:
     """The fields of one message of magic 0 or 1: a wrapper, or the first of a run."""
-    p = rows[n, bl.AT]
+    p = row.at
     offset = int64_at(s, p)
-    crc = _known32(s, p + 12, end)
-    rows[n, bl.MAGIC] = magic
-    rows[n, bl.LAST_OFFSET] = offset
-    problems = rows[n, bl.PROBLEMS]
-    attributes = np.int64(s[p + 17]) if p + 18 <= end else bl.NULL
-    rows[n, bl.ATTRIBUTES] = attributes
+    crc: Number = _known32(s, p + 12, end)
+    row.magic, row.last_offset = magic, offset
+    problems: Number = row.problems
+    attributes: Number = np.int64(s[p + 17]) if p + 18 <= end else bl.NULL
+    row.attributes = attributes
     codec = bl.NONE if attributes == bl.NULL else attributes & bl.CODEC_MASK
     if codec == bl.NONE:
-        rows[n, bl.BASE_OFFSET] = offset
-        rows[n, bl.RECORDS] = 1
+        row.base_offset, row.records = offset, 1
     else:
-        rows[n, bl.KIND] = bl.WRAPPER
-        rows[n, bl.CRC] = crc & 0xFFFFFFFF if crc != bl.NULL else bl.NULL
+        row.kind = bl.WRAPPER
+        row.crc = crc & 0xFFFFFFFF if crc != bl.NULL else bl.NULL
         if codec > bl.ZSTD:
             problems |= bl.P_CODEC
         elif codec > bl.LZ4:
             problems |= bl.P_ZSTD
     if magic == 1:
         time = _known64(s, p + 18, end)
-        rows[n, bl.MAX_TIME] = time
+        row.max_time = time
         if codec == bl.NONE:
-            rows[n, bl.FIRST_TIME] = time
+            row.first_time = time
         if _odd_time(time):
             problems |= bl.P_TIME
     if attributes != bl.NULL and attributes & ~np.int64(0x0F if magic == 1 else 0x07):
         problems |= bl.P_BITS
-    rows[n, bl.PROBLEMS] = problems
+    row.problems = problems
 
 
 @part
-def _join(s: Bytes, rows: Int64s, n: Number, p: Number, total: Number, magic: Number) -> None:
-    """Take a further plain message into the run of row n."""
-    rows[n, bl.LENGTH] += total
-    rows[n, bl.WIRE] += total
-    rows[n, bl.RECORDS] += 1
-    rows[n, bl.LAST_OFFSET] = int64_at(s, p)
+def _join(s: Bytes, row: bl.Batch, p: Number, total: Number, magic: Number) -> None:
+    """Take a further plain message into the run of this row."""
+    row.length += total
+    row.wire += total
+    row.records += 1
+    row.last_offset = int64_at(s, p)
     if np.int64(s[p + 17]) & ~np.int64(0x0F if magic == 1 else 0x07):
-        rows[n, bl.PROBLEMS] |= bl.P_BITS
+        row.problems |= bl.P_BITS
     if magic == 1:
         time = int64_at(s, p + 18)
-        rows[n, bl.MAX_TIME] = max(rows[n, bl.MAX_TIME], time)
+        row.max_time = max(row.max_time, time)
         if _odd_time(time):
-            rows[n, bl.PROBLEMS] |= bl.P_TIME
+            row.problems |= bl.P_TIME
 
 
 @kernel("const u1[:] i8[:] i8[:] i8[:] i8[:,:] -> i8")
@@ -181,38 +173,33 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> 
             cut = bl.CUT_BY_CAPTURE if end < stop else bl.CUT_BY_SENDER
             if left < 8 or (left < bl.PREFIX and int64_at(s, p) != -1):
                 if fill:
-                    _start(rows, n, i, p, left, stop - p, bl.STUB, cut)
-                    rows[n, bl.BASE_OFFSET] = _known64(s, p, end)
+                    _start(rows, n, i, p, left, stop - p, bl.STUB, cut).base_offset = _known64(s, p, end)
                 n += 1
                 break
             length = int32_at(s, p + 8) if left >= bl.PREFIX else bl.NULL
             oversized = length == bl.NULL or (length >= bl.LEAST_LENGTH and bl.PREFIX + length > stop - p)
             if oversized and int64_at(s, p) == -1 and _blank(s, p + bl.PREFIX, min(p + bl.HEADER_V2, end)):
                 if fill:
-                    _start(rows, n, i, p, left, stop - p, bl.PADDING, cut)
-                    rows[n, bl.PROBLEMS] = bl.P_PADDING
+                    _start(rows, n, i, p, left, stop - p, bl.PADDING, cut).problems = bl.P_PADDING
                 n += 1
                 break
             if length == bl.NULL or length < bl.LEAST_LENGTH:
                 if fill:
-                    _start(rows, n, i, p, left, stop - p, bl.DAMAGED, bl.WHOLE)
-                    rows[n, bl.BASE_OFFSET] = int64_at(s, p)
-                    rows[n, bl.PROBLEMS] = bl.P_LENGTH
+                    row = _start(rows, n, i, p, left, stop - p, bl.DAMAGED, bl.WHOLE)
+                    row.base_offset, row.problems = int64_at(s, p), bl.P_LENGTH
                 n += 1
                 break
             total = bl.PREFIX + length
             if left < 17:
                 if fill:
-                    _start(rows, n, i, p, left, min(total, stop - p), bl.STUB, cut)
-                    rows[n, bl.BASE_OFFSET] = int64_at(s, p)
+                    _start(rows, n, i, p, left, min(total, stop - p), bl.STUB, cut).base_offset = int64_at(s, p)
                 n += 1
                 break
             magic = np.int64(s[p + 16])
             if magic > 2:
                 if fill:
-                    _start(rows, n, i, p, left, stop - p, bl.DAMAGED, bl.WHOLE)
-                    rows[n, bl.BASE_OFFSET] = int64_at(s, p)
-                    rows[n, bl.PROBLEMS] = bl.P_MAGIC
+                    row = _start(rows, n, i, p, left, stop - p, bl.DAMAGED, bl.WHOLE)
+                    row.base_offset, row.problems = int64_at(s, p), bl.P_MAGIC
                 n += 1
                 break
             whole = total <= left
@@ -222,10 +209,10 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> 
                 cut = bl.CUT_BY_SENDER if end == stop else bl.CUT_BY_CAPTURE
             if magic == 2:
                 if fill:
-                    _start(rows, n, i, p, min(total, left), min(total, stop - p), bl.BATCH, cut)
+                    row = _start(rows, n, i, p, min(total, left), min(total, stop - p), bl.BATCH, cut)
                     if whole and total < bl.HEADER_V2:
-                        rows[n, bl.PROBLEMS] = bl.P_SHORT
-                    _batch(s, rows, n, p + min(total, left))
+                        row.problems = bl.P_SHORT
+                    _batch(s, row, p + min(total, left))
                 n += 1
                 run = -1
             else:
@@ -233,13 +220,13 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> 
                 plain = whole and not short and (np.int64(s[p + 17]) & bl.CODEC_MASK) == bl.NONE
                 if plain and run == magic:
                     if fill:
-                        _join(s, rows, n - 1, p, total, magic)
+                        _join(s, bl.batch_at(rows, n - 1), p, total, magic)
                 else:
                     if fill:
-                        _start(rows, n, i, p, min(total, left), min(total, stop - p), bl.RUN, cut)
+                        row = _start(rows, n, i, p, min(total, left), min(total, stop - p), bl.RUN, cut)
                         if short:
-                            rows[n, bl.PROBLEMS] = bl.P_SHORT
-                        _message(s, rows, n, p + min(total, left), magic)
+                            row.problems = bl.P_SHORT
+                        _message(s, row, p + min(total, left), magic)
                     n += 1
                     run = magic if plain else -1
             if not whole:
@@ -284,10 +271,10 @@ def runs_ok(s: Bytes, rows: Int64s, table: npt.NDArray[np.uint32], ok: npt.NDArr
     `table` [8, 256] is the slicing-by-8 table of the polynomial.
     """
     for n in range(rows.shape[0]):
-        if rows[n, bl.KIND] != bl.RUN or rows[n, bl.CUT] != bl.WHOLE or rows[n, bl.PROBLEMS] & bl.P_SHORT:
+        row = bl.batch_at(rows, n)
+        if row.kind != bl.RUN or row.cut != bl.WHOLE or row.problems & bl.P_SHORT:
             continue
-        p = rows[n, bl.AT]
-        end = p + rows[n, bl.LENGTH]
+        p, end = row.at, row.at + row.length
         if p < 0 or end > s.shape[0]:
             continue
         good = True

@@ -1,37 +1,66 @@
 """Record batches as rows of numbers: the columns that the kernels fill, and what may be wrong with a batch.
 
-One row of an int64 matrix stands for one batch. A batch is a magic-2 batch (KIP-98), a compressed wrapper of magic 0 or
+A batch is a magic-2 batch (KIP-98), a compressed wrapper of magic 0 or
 1, or a run of consecutive plain messages of one magic. `NULL` means not known. Timestamps are Kafka's own milliseconds,
 -1 for none.
 """
 
 from __future__ import annotations
 
+from kdissect.kernels.structs import offsets, struct, view, width
+
 NULL = -(2**63)
 """Not known, or not a thing that this format has."""
 
-(
-    OWNER,  # record set (index into what `walk` was given)
-    AT,  # position of the batch in the buffer
-    LENGTH,  # bytes of it that are there
-    WIRE,  # bytes of it on the wire: what its header says, within its record set
-    MAGIC,
-    ATTRIBUTES,  # raw; of a run: the first message's
-    BASE_OFFSET,  # of a wrapper NULL until it is opened
-    LAST_OFFSET,
-    FIRST_TIME,
-    MAX_TIME,
-    PRODUCER_ID,
-    PRODUCER_EPOCH,
-    BASE_SEQUENCE,
-    LEADER_EPOCH,
-    RECORDS,  # as the header says; of a wrapper NULL until it is opened
-    CRC,  # as the header says; of a run NULL
-    KIND,
-    CUT,
-    PROBLEMS,  # bits of `PROBLEM_TEXTS`
-) = range(19)
-WIDTH = 19
+
+@struct
+class Batch:
+    """A row of batches; fields are NULL where not known."""
+
+    owner: int
+    """Record set: an index into what `walk` was given."""
+    at: int
+    """Position of the batch in the buffer."""
+    length: int
+    """Bytes of it that are there."""
+    wire: int
+    """Bytes of it on the wire: what its header says, within its record set."""
+    magic: int
+    """0, 1 or 2."""
+    attributes: int
+    """As they are; of a run those of the first message."""
+    base_offset: int
+    """Of a wrapper NULL until it is opened."""
+    last_offset: int
+    """Offset of its last record."""
+    first_time: int
+    """Timestamp of its first record."""
+    max_time: int
+    """Its largest timestamp."""
+    producer_id: int
+    """-1 for none."""
+    producer_epoch: int
+    """-1 for none."""
+    base_sequence: int
+    """Sequence number of its first record, -1 for none."""
+    leader_epoch: int
+    """-1 for none."""
+    records: int
+    """As the header says; of a wrapper NULL until it is opened."""
+    crc: int
+    """As the header says; of a run NULL."""
+    kind: int
+    """BATCH to DAMAGED."""
+    cut: int
+    """WHOLE to CUT_BY_CAPTURE."""
+    problems: int
+    """Bits of `PROBLEM_TEXTS`."""
+
+
+batch_at = view(Batch)
+WIDTH = width(Batch)
+FIELDS = offsets(Batch)
+"""The columns of such rows."""
 
 BATCH, WRAPPER, RUN, STUB, PADDING, DAMAGED = range(6)
 """KIND: magic-2 batch; compressed wrapper; run of plain messages; a stub too short to tell; the filling of a

@@ -16,6 +16,7 @@ import pyarrow as pa
 from kdissect.kafka.recordsets import batch_columns, batch_kernels
 from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets.batch_columns import UNKNOWN
+from kdissect.kafka.recordsets.batch_layout import FIELDS
 from kdissect.problems import Kind
 
 Bytes = npt.NDArray[np.uint8]
@@ -47,17 +48,17 @@ class Batches:
     @property
     def owner(self) -> Int64s:
         """For each row the index of its record set."""
-        return self.rows[:, bl.OWNER]
+        return self.rows[:, FIELDS.owner]
 
     @property
     def real(self) -> Int64s:
         """Indices of the rows that are batches: neither padding nor bytes that are none."""
-        kind = self.rows[:, bl.KIND]
+        kind = self.rows[:, FIELDS.kind]
         return np.flatnonzero((kind != bl.PADDING) & (kind != bl.DAMAGED)).astype(np.int64)
 
     def flag(self, row: int, problem: int, detail: str = "") -> None:
         """Note a problem of a row."""
-        self.rows[row, bl.PROBLEMS] |= problem
+        self.rows[row, FIELDS.problems] |= problem
         if detail:
             self.details[row, problem] = detail
 
@@ -67,7 +68,7 @@ class Batches:
         `partial_is_legal` (one flag a record set): its last batch may be cut by the sender, as in Fetch responses;
         without it every set may be.
         """
-        bits = self.rows[:, bl.PROBLEMS]
+        bits = self.rows[:, FIELDS.problems]
         rows, kinds, texts = [], [], []
         for bit, text in enumerate(bl.PROBLEM_TEXTS):
             for row in np.flatnonzero(bits & (1 << bit)).tolist() if bits.any() else ():
@@ -76,13 +77,13 @@ class Batches:
                 detail = self.details.get((row, 1 << bit))
                 texts.append(f"{text}: {detail}" if detail else text)
         if partial_is_legal is not None and len(self):
-            cut = (self.rows[:, bl.CUT] == bl.CUT_BY_SENDER) & (self.rows[:, bl.KIND] != bl.PADDING)
+            cut = (self.rows[:, FIELDS.cut] == bl.CUT_BY_SENDER) & (self.rows[:, FIELDS.kind] != bl.PADDING)
             for row in np.flatnonzero(cut & ~partial_is_legal[self.owner]).tolist():
                 rows.append(row)
                 kinds.append(int(Kind.RECORDS))
                 texts.append("record set ends inside a batch")
         where = np.asarray(rows, np.int64)
-        return Problems(where, self.owner[where], np.asarray(kinds, np.int8), texts, self.rows[where][:, bl.WIRE])
+        return Problems(where, self.owner[where], np.asarray(kinds, np.int8), texts, self.rows[where][:, FIELDS.wire])
 
     def table(self, columns: Sequence[str] | None = None, picked: Int64s | None = None) -> pa.RecordBatch:
         """The columns of `record_batches` which batches themselves know, of the rows in `real`, in order; or of those

@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import coded
-from kdissect.kafka.recordsets import record_kernels
 from kdissect.kafka.recordsets import record_kernels as rk
 from kdissect.kafka.recordsets.batch_layout import CONTROL_TYPES, NULL
 from kdissect.kafka.recordsets.trace_context import trace_columns
@@ -41,39 +40,39 @@ LARGEST = 16 << 20
 _CONTROLS = pa.array(CONTROL_TYPES)
 
 
-def chunk(s: Bytes, out: Int64s, owner: Int64s, reveal: bool, traced: bool = False) -> Iterator[pa.RecordBatch]:
-    """Record batches of the columns of `out` [width, n]; positions in it are positions in `s`. `traced`: trace contexts
-    are looked for in headers."""
-    count = out.shape[1]
+def chunk(
+    s: Bytes, out: rk.RecordColumns, owner: Int64s, reveal: bool, traced: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Record batches of these columns; positions in them are positions in `s`. `traced`: trace contexts are looked
+    for in headers."""
+    count = len(out.batch)
     if (reveal or traced) and count > 1:
-        held = np.where(
-            out[rk.O_VALUE_AT] < 0, 0, np.maximum(out[rk.O_KEY_BYTES], 0) + np.maximum(out[rk.O_VALUE_BYTES], 0)
-        )
+        held = np.where(out.value_at < 0, 0, np.maximum(out.key_bytes, 0) + np.maximum(out.value_bytes, 0))
         if int(held.sum()) + _header_span(out, s) > LARGEST:
-            yield from chunk(s, np.ascontiguousarray(out[:, : count // 2]), owner, reveal, traced)
-            yield from chunk(s, np.ascontiguousarray(out[:, count // 2 :]), owner, reveal, traced)
+            yield from chunk(s, out.part(0, count // 2), owner, reveal, traced)
+            yield from chunk(s, out.part(count // 2, count), owner, reveal, traced)
             return
     headers = _headers(s, out) if reveal or traced else None
     traces = trace_columns(headers) if traced and headers is not None else [pa.nulls(count, pa.string())] * 2
     columns = [
-        pa.array(owner[out[rk.O_BATCH]]),
-        pa.array(out[rk.O_BATCH]),
-        pa.array(out[rk.O_OFFSET]),
-        _optional(out[rk.O_TIME], NULL).cast(SCHEMA.field("timestamp").type),
-        _optional(out[rk.O_KEY_BYTES], -1),
-        _optional(out[rk.O_VALUE_BYTES], -1),
+        pa.array(owner[out.batch]),
+        pa.array(out.batch),
+        pa.array(out.offset),
+        _optional(out.time, NULL).cast(SCHEMA.field("timestamp").type),
+        _optional(out.key_bytes, -1),
+        _optional(out.value_bytes, -1),
         headers if reveal else pa.nulls(count, SCHEMA.field("headers").type),
-        _binary(s, out[rk.O_KEY_AT], out[rk.O_KEY_BYTES]) if reveal else pa.nulls(count, pa.binary()),
-        _binary(s, out[rk.O_VALUE_AT], out[rk.O_VALUE_BYTES]) if reveal else pa.nulls(count, pa.binary()),
-        _controls(out[rk.O_CONTROL]),
+        _binary(s, out.key_at, out.key_bytes) if reveal else pa.nulls(count, pa.binary()),
+        _binary(s, out.value_at, out.value_bytes) if reveal else pa.nulls(count, pa.binary()),
+        _controls(out.control),
         *traces,
     ]
     yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
-def _header_span(out: Int64s, s: Bytes) -> int:
+def _header_span(out: rk.RecordColumns, s: Bytes) -> int:
     """A bound on the bytes of all headers: records do not overlap, so they cannot hold more than lies between."""
-    return int(out[rk.O_HEADERS_AT].max() - out[rk.O_HEADERS_AT].min()) if (out[rk.O_HEADERS] > 0).any() else 0
+    return int(out.headers_at.max() - out.headers_at.min()) if (out.headers > 0).any() else 0
 
 
 def _optional(values: Int64s, null: int) -> pa.Array:
@@ -90,7 +89,7 @@ def _binary(s: Bytes, at: Int64s, size: Int64s) -> pa.Array:
     size = np.where(at < 0, -1, size)
     offsets = np.empty(len(at) + 1, np.int32)
     data = np.empty(int(np.maximum(size, 0).sum()), np.uint8)
-    record_kernels.gather(s, at, size, offsets, data)
+    rk.gather(s, at, size, offsets, data)
     absent = size < 0
     mask = pa.array(~absent).buffers()[1] if absent.any() else None
     return pa.Array.from_buffers(pa.binary(), len(at), [mask, pa.py_buffer(offsets), pa.py_buffer(data)])
@@ -104,18 +103,18 @@ def _text(array: pa.Array) -> pa.Array:
         return pa.array([value.decode("utf-8", "replace") for value in array.to_pylist()], pa.string())
 
 
-def _headers(s: Bytes, out: Int64s) -> pa.Array:
+def _headers(s: Bytes, out: rk.RecordColumns) -> pa.Array:
     """Headers of each record, null where the format has none (magic 0 and 1)."""
-    count = np.maximum(out[rk.O_HEADERS], 0)
+    count = np.maximum(out.headers, 0)
     total = int(count.sum())
     places = np.empty((4, total), np.int64)
-    record_kernels.header_places(s, out[rk.O_HEADERS_AT], count, places)
+    rk.header_places(s, out.headers_at, count, places)
     pairs = pa.StructArray.from_arrays(
         [_text(_binary(s, places[0], places[1])), _binary(s, places[2], places[3])], fields=list(HEADER)
     )
     offsets = np.zeros(len(count) + 1, np.int32)
     np.cumsum(count, out=offsets[1:])
-    absent = out[rk.O_HEADERS] < 0
+    absent = out.headers < 0
     return pa.ListArray.from_arrays(
         pa.array(offsets), pairs, type=SCHEMA.field("headers").type, mask=pa.array(absent) if absent.any() else None
     )

@@ -2,16 +2,15 @@
 
 A segment is a stretch of bytes that holds the records of one batch: of the capture itself where nothing is
 compressed, else of a buffer that a codec fills. A segment may be open: more of its bytes are to come, the kernel
-stops before the first record that is not whole and says how many bytes it needs. Rows go into a matrix `out`
-[columns, capacity]; a kernel that finds it full returns FULL with everything it needs to go on in `segments` and
-`state`.
+stops before the first record that is not whole and says how many bytes it needs. Rows go into columns `out`; a kernel
+that finds them full returns FULL with everything it needs to go on in `segments` and `state` (`Progress`).
 
 Sources: DefaultRecord, LegacyRecord, AbstractLegacyRecordBatch (KIP-31, KIP-32, KIP-98).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,35 +18,117 @@ import numpy.typing as npt
 from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import copy_bytes, int16_at, int32_at, int64_at
+from kdissect.kernels.signature import fields
+from kdissect.kernels.structs import struct, view
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 Number = Any
 """An int64 of numba, whatever Python makes of it."""
 
-S_BEGIN, S_END, S_BATCH, S_DONE, S_STATE, S_BASE, S_NEED = range(7)
-SEGMENT_WIDTH = 7
-"""Begin (moves on with what was read), end, row of the batch, records read so far, state, base of relative offsets
-(legacy only), bytes that the first unread record needs (open segments)."""
 CLOSED, OPEN, LOST, FINISHED = range(4)
-"""S_STATE: all bytes are here; more will come; the rest will never come (stop silently); nothing more is to be read."""
+"""State of a segment: all bytes are here; more will come; the rest will never come (stop silently); nothing more is to
+be read."""
 
-O_BATCH, O_OFFSET, O_TIME, O_KEY_BYTES, O_VALUE_BYTES, O_CONTROL = range(6)
-O_KEY_AT, O_VALUE_AT, O_HEADERS_AT, O_HEADERS = range(6, 10)
-HIDDEN_WIDTH, REVEALED_WIDTH = 6, 10
-"""Rows of `out`: batch row, offset, µs since the epoch or NULL, sizes (-1 null), control type (-1 none); where keys and
-values are to be shown also where they are, and where the headers are and how many."""
+
+@struct
+class Stretch:
+    """A segment."""
+
+    begin: int
+    """Where it begins: moves on with what was read."""
+    end: int
+    """Where it ends."""
+    batch: int
+    """Row of its batch."""
+    done: int
+    """Records read so far."""
+    state: int
+    """CLOSED to FINISHED."""
+    base: int
+    """Base of relative offsets (legacy only)."""
+    need: int
+    """Bytes that the first unread record needs (open segments)."""
+
+
+@struct
+class Progress:
+    """How far segments were read."""
+
+    segment: int
+    """The next segment."""
+    rows: int
+    """Rows of records that are filled."""
+
+
+@struct
+class Inner:
+    """The messages of a wrapper."""
+
+    count: int
+    """How many there are."""
+    first: int
+    """Offset of the first."""
+    last: int
+    """Offset of the last."""
+    first_time: int
+    """Timestamp of the first."""
+    max_time: int
+    """The largest timestamp."""
+    broken: int
+    """1: one has a length that nothing can have."""
+
+
+stretch_at, progress_at, inner_at = view(Stretch), view(Progress), view(Inner)
+
+
+class RecordColumns(NamedTuple):
+    """What is read of records, columns of the same length; the last four have none where nothing is shown."""
+
+    batch: Int64s
+    """Row of its batch."""
+    offset: Int64s
+    """Its offset."""
+    time: Int64s
+    """Microseconds since the epoch, NULL for none."""
+    key_bytes: Int64s
+    """Bytes of the key, -1 null."""
+    value_bytes: Int64s
+    """Bytes of the value, -1 null."""
+    control: Int64s
+    """Type of a control record, -1 none."""
+    key_at: Int64s
+    """Where the key is, -1 not shown."""
+    value_at: Int64s
+    """Where the value is, -1 not shown."""
+    headers_at: Int64s
+    """Where the headers are."""
+    headers: Int64s
+    """How many there are, -1 not shown."""
+
+    @staticmethod
+    def of(capacity: int, shown: bool) -> RecordColumns:
+        """Columns for so many records."""
+        return RecordColumns(
+            *np.empty((6, capacity), np.int64), *np.empty((4, capacity if shown else 0), np.int64)
+        )  # fmt: skip
+
+    def part(self, begin: int, end: int) -> RecordColumns:
+        """The same of these records alone."""
+        return RecordColumns(*(column[begin:end] for column in self))
+
+
+RECORD_COLUMNS = fields(RecordColumns, " ".join(["i8[:]"] * 10))
+"""What kernels that take them declare."""
 
 GIANT = 1 << 20
 """A record of an open segment larger than this is not waited for where only its sizes are asked: the row is made from
-its beginning, and `S_BEGIN` lies behind `S_END` by as much as is to be thrown away of what follows."""
+its beginning, and `begin` lies behind `end` by as much as is to be thrown away of what follows."""
 MOST_SHOWN = 32 << 20
 """A record larger than this is not shown, only its sizes are: nobody reads it, and as text it takes several times the
 room. Brokers take 1 MB unless they are told otherwise (message.max.bytes)."""
 LONGEST_VARINT = 10
 DONE, FULL = 0, 1
-SEGMENT, ROWS = 0, 1
-"""Places in `state`: the next segment, rows filled."""
 KNOWN_CONTROLS = len(bl.CONTROL_TYPES)
 
 
@@ -102,40 +183,36 @@ def skip_headers(s: Bytes, p: Number, end: Number, count: Number) -> Number:
     return p
 
 
-@kernel("const u1[:] i8[:,:] i8[:,:] i8[:] i8[:,:] i8 i8 -> i8")
+@kernel("const u1[:] i8[:,:] i8[:,:] i8[:] RECORD_COLUMNS i8 i8 -> i8")
 def read_records(
-    s: Bytes, rows: Int64s, segments: Int64s, state: Int64s, out: Int64s, first: Number, last: Number
+    s: Bytes, rows: Int64s, segments: Int64s, state: Int64s, out: RecordColumns, first: Number, last: Number
 ) -> Number:
     """Records of magic-2 batches with offsets in first..last; DONE or FULL. Problems go into `rows` [., PROBLEMS]."""
-    n = state[ROWS]
-    capacity = out.shape[1]
-    reveal = out.shape[0] > HIDDEN_WIDTH
-    i = state[SEGMENT]
+    progress = progress_at(state, 0)
+    n: Number = progress.rows
+    i: Number = progress.segment
+    capacity, reveal = out.batch.size, out.key_at.size > 0
     while i < segments.shape[0]:
-        p = segments[i, S_BEGIN]
-        end = segments[i, S_END]
-        b = segments[i, S_BATCH]
-        done = segments[i, S_DONE]
-        kind = segments[i, S_STATE]
-        attributes = rows[b, bl.ATTRIBUTES]
-        base = rows[b, bl.BASE_OFFSET]
+        segment = stretch_at(segments, i)
+        p: Number = segment.begin
+        end, kind = segment.end, segment.state
+        done: Number = segment.done
+        batch = bl.batch_at(rows, segment.batch)
+        attributes, base = batch.attributes, batch.base_offset
         least_delta = np.int64(0)
-        most_delta = rows[b, bl.LAST_OFFSET] - base
-        base_time = rows[b, bl.FIRST_TIME]
-        max_time = rows[b, bl.MAX_TIME]
+        most_delta = batch.last_offset - base
+        base_time, max_time = batch.first_time, batch.max_time
         appended = (attributes & bl.LOG_APPEND_BIT) != 0
         control = (attributes & bl.CONTROL_BIT) != 0
-        count = rows[b, bl.RECORDS]
-        problems = np.int64(0)
-        segments[i, S_NEED] = 0
+        count = batch.records
+        problems: Number = np.int64(0)
+        segment.need = 0
         over = kind != OPEN
         while done < count:
             if n >= capacity:
-                segments[i, S_BEGIN] = p
-                segments[i, S_DONE] = done
-                rows[b, bl.PROBLEMS] |= problems
-                state[SEGMENT] = i
-                state[ROWS] = n
+                segment.begin, segment.done = p, done
+                batch.problems |= problems
+                progress.segment, progress.rows = i, n
                 return FULL
             if p >= end:
                 if kind == CLOSED:
@@ -145,7 +222,7 @@ def read_records(
             giant = kind == OPEN and q >= 0 and length > (MOST_SHOWN if reveal else GIANT) and length > end - q
             if q == -1 or (q >= 0 and length >= bl.LEAST_RECORD - 1 and length > end - q and not giant):
                 if kind == OPEN:
-                    segments[i, S_NEED] = q - p + length if q >= 0 else end - p + 1
+                    segment.need = q - p + length if q >= 0 else end - p + 1
                 elif kind == CLOSED:
                     problems |= bl.P_RECORD_LENGTH
                 break
@@ -174,7 +251,7 @@ def read_records(
             key_at = q
             q += max(key, 0)
             if giant and q > end - LONGEST_VARINT:
-                segments[i, S_NEED] = p - this
+                segment.need = p - this
                 p = this
                 done -= 1
                 break
@@ -202,15 +279,15 @@ def read_records(
             offset = base + delta
             if offset < first or offset > last:
                 continue
-            out[O_BATCH, n] = b
-            out[O_OFFSET, n] = offset
+            out.batch[n] = segment.batch
+            out.offset[n] = offset
             stamp = max_time if appended else base_time + time
             micros = _micros(stamp)
             if micros == bl.NULL and stamp != -1:
                 problems |= bl.P_TIME
-            out[O_TIME, n] = micros
-            out[O_KEY_BYTES, n] = key
-            out[O_VALUE_BYTES, n] = value
+            out.time[n] = micros
+            out.key_bytes[n] = key
+            out.value_bytes[n] = value
             name = np.int64(-1)
             if control:
                 if key >= 4:
@@ -218,16 +295,16 @@ def read_records(
                 if name < 0 or name >= KNOWN_CONTROLS:
                     problems |= bl.P_CONTROL
                     name = np.int64(-1)
-            out[O_CONTROL, n] = name
+            out.control[n] = name
             if reveal:
-                out[O_KEY_AT, n] = key_at
-                out[O_VALUE_AT, n] = value_at
-                out[O_HEADERS_AT, n] = headers_at
-                out[O_HEADERS, n] = headers
+                out.key_at[n] = key_at
+                out.value_at[n] = value_at
+                out.headers_at[n] = headers_at
+                out.headers[n] = headers
                 if length > MOST_SHOWN:
-                    out[O_KEY_AT, n] = -1
-                    out[O_VALUE_AT, n] = -1
-                    out[O_HEADERS, n] = -1
+                    out.key_at[n] = -1
+                    out.value_at[n] = -1
+                    out.headers[n] = -1
                     problems |= bl.P_GIANT
             n += 1
         if done >= count and p <= end:
@@ -235,50 +312,46 @@ def read_records(
             if p < end:
                 problems |= bl.P_TRAILING
         if over:
-            segments[i, S_STATE] = FINISHED
-        segments[i, S_BEGIN] = p
-        segments[i, S_DONE] = done
-        rows[b, bl.PROBLEMS] |= problems
+            segment.state = FINISHED
+        segment.begin, segment.done = p, done
+        batch.problems |= problems
         i += 1
-    state[SEGMENT] = i
-    state[ROWS] = n
+    progress.segment, progress.rows = i, n
     return DONE
 
 
-@kernel("const u1[:] i8[:,:] i8[:,:] i8[:] i8[:,:] i8 i8 -> i8")
+@kernel("const u1[:] i8[:,:] i8[:,:] i8[:] RECORD_COLUMNS i8 i8 -> i8")
 def read_messages(
-    s: Bytes, rows: Int64s, segments: Int64s, state: Int64s, out: Int64s, first: Number, last: Number
+    s: Bytes, rows: Int64s, segments: Int64s, state: Int64s, out: RecordColumns, first: Number, last: Number
 ) -> Number:
-    """Messages of magic 0 and 1: of runs, or of what a wrapper held (then S_BASE is added to their offsets)."""
-    n = state[ROWS]
-    capacity = out.shape[1]
-    reveal = out.shape[0] > HIDDEN_WIDTH
-    i = state[SEGMENT]
+    """Messages of magic 0 and 1: of runs, or of what a wrapper held (then `base` is added to their offsets)."""
+    progress = progress_at(state, 0)
+    n: Number = progress.rows
+    i: Number = progress.segment
+    capacity, reveal = out.batch.size, out.key_at.size > 0
     while i < segments.shape[0]:
-        p = segments[i, S_BEGIN]
-        end = segments[i, S_END]
-        b = segments[i, S_BATCH]
-        done = segments[i, S_DONE]
-        kind = segments[i, S_STATE]
-        magic = rows[b, bl.MAGIC]
-        inner = (rows[b, bl.ATTRIBUTES] & bl.CODEC_MASK) != bl.NONE
-        appended = inner and magic == 1 and (rows[b, bl.ATTRIBUTES] & bl.LOG_APPEND_BIT) != 0
-        problems = np.int64(0)
-        segments[i, S_NEED] = 0
+        segment = stretch_at(segments, i)
+        p: Number = segment.begin
+        end, kind = segment.end, segment.state
+        done: Number = segment.done
+        batch = bl.batch_at(rows, segment.batch)
+        magic = batch.magic
+        inner = (batch.attributes & bl.CODEC_MASK) != bl.NONE
+        appended = inner and magic == 1 and (batch.attributes & bl.LOG_APPEND_BIT) != 0
+        problems: Number = np.int64(0)
+        segment.need = 0
         over = kind != OPEN
         while p < end:
             if n >= capacity:
-                segments[i, S_BEGIN] = p
-                segments[i, S_DONE] = done
-                rows[b, bl.PROBLEMS] |= problems
-                state[SEGMENT] = i
-                state[ROWS] = n
+                segment.begin, segment.done = p, done
+                batch.problems |= problems
+                progress.segment, progress.rows = i, n
                 return FULL
             size = int32_at(s, p + 8) if end - p >= bl.PREFIX else 0
             giant = kind == OPEN and size > (MOST_SHOWN if reveal else GIANT) and size > end - p - bl.PREFIX
             if end - p < bl.PREFIX or (size >= bl.LEAST_LENGTH and size > end - p - bl.PREFIX and not giant):
                 if kind == OPEN:
-                    segments[i, S_NEED] = bl.PREFIX + size
+                    segment.need = bl.PREFIX + size
                 elif kind == CLOSED:
                     problems |= bl.P_RECORD_LENGTH
                 break
@@ -299,10 +372,10 @@ def read_messages(
             if magic == 1 and size < bl.LEAST_LENGTH_V1:
                 problems |= bl.P_RECORD_LENGTH
                 continue
-            stamp = np.int64(-1)
+            stamp: Number = np.int64(-1)
             key_at = q + 22
             if magic == 1:
-                stamp = rows[b, bl.MAX_TIME] if appended else int64_at(s, q + 18)
+                stamp = batch.max_time if appended else int64_at(s, q + 18)
                 key_at = q + 30
             key = int32_at(s, key_at - 4)
             if key < -1 or key > p - key_at - 4:
@@ -310,7 +383,7 @@ def read_messages(
                 continue
             value_at = key_at + max(key, 0) + 4
             if giant and value_at > end:
-                segments[i, S_NEED] = p - q
+                segment.need = p - q
                 p = q
                 done -= 1
                 break
@@ -320,65 +393,57 @@ def read_messages(
                 continue
             if value_at + max(value, 0) != p:
                 problems |= bl.P_RECORD
-            offset = int64_at(s, q) + segments[i, S_BASE]
+            offset = int64_at(s, q) + segment.base
             if offset < first or offset > last:
                 continue
-            out[O_BATCH, n] = b
-            out[O_OFFSET, n] = offset
+            out.batch[n] = segment.batch
+            out.offset[n] = offset
             micros = _micros(stamp)
             if micros == bl.NULL and stamp != -1:
                 problems |= bl.P_TIME
-            out[O_TIME, n] = micros
-            out[O_KEY_BYTES, n] = key
-            out[O_VALUE_BYTES, n] = value
-            out[O_CONTROL, n] = -1
+            out.time[n] = micros
+            out.key_bytes[n] = key
+            out.value_bytes[n] = value
+            out.control[n] = -1
             if reveal:
-                out[O_KEY_AT, n] = key_at
-                out[O_VALUE_AT, n] = value_at
-                out[O_HEADERS_AT, n] = p
-                out[O_HEADERS, n] = -1  # a format without headers
+                out.key_at[n] = key_at
+                out.value_at[n] = value_at
+                out.headers_at[n] = p
+                out.headers[n] = -1  # a format without headers
                 if size > MOST_SHOWN:
-                    out[O_KEY_AT, n] = -1
-                    out[O_VALUE_AT, n] = -1
+                    out.key_at[n] = -1
+                    out.value_at[n] = -1
                     problems |= bl.P_GIANT
             n += 1
         if over:
-            segments[i, S_STATE] = FINISHED
-        segments[i, S_BEGIN] = p
-        segments[i, S_DONE] = done
-        rows[b, bl.PROBLEMS] |= problems
+            segment.state = FINISHED
+        segment.begin, segment.done = p, done
+        batch.problems |= problems
         i += 1
-    state[SEGMENT] = i
-    state[ROWS] = n
+    progress.segment, progress.rows = i, n
     return DONE
-
-
-I_COUNT, I_FIRST, I_LAST, I_FIRST_TIME, I_MAX_TIME, I_BROKEN = range(6)
-INNER_WIDTH = 6
 
 
 @kernel("const u1[:] i8 i8 i8[:] -> i8")
 def span(s: Bytes, begin: Number, end: Number, inner: Int64s) -> Number:
-    """Count the messages in s[begin:end] on into `inner` (count, first and last offset, first and largest timestamp).
+    """Count the messages in s[begin:end] on into `inner`, a struct `Inner`.
 
     Looks at the first 26 bytes of each only. Returns where the next message begins, which may lie beyond `end`, or its
-    first bytes before it. A length that nothing can have sets `inner[I_BROKEN]`. Start with zeros.
+    first bytes before it. A length that nothing can have sets `broken`. Start with zeros.
     """
-    p = begin
+    p, found = begin, inner_at(inner, 0)
     while p <= end - bl.PREFIX - bl.LEAST_LENGTH:
         size = int32_at(s, p + 8)
         if size < bl.LEAST_LENGTH:
-            inner[I_BROKEN] = 1
+            found.broken = 1
             break
         offset = int64_at(s, p)
-        time = int64_at(s, p + 18) if s[p + 16] == 1 and size >= bl.LEAST_LENGTH_V1 else np.int64(-1)
-        if inner[I_COUNT] == 0:
-            inner[I_FIRST] = offset
-            inner[I_FIRST_TIME] = time
-            inner[I_MAX_TIME] = time
-        inner[I_COUNT] += 1
-        inner[I_LAST] = offset
-        inner[I_MAX_TIME] = max(inner[I_MAX_TIME], time)
+        time: Number = int64_at(s, p + 18) if s[p + 16] == 1 and size >= bl.LEAST_LENGTH_V1 else np.int64(-1)
+        if found.count == 0:
+            found.first, found.first_time, found.max_time = offset, time, time
+        found.count += 1
+        found.last = offset
+        found.max_time = max(found.max_time, time)
         p += bl.PREFIX + size
     return p
 

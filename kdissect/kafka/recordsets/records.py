@@ -16,11 +16,24 @@ from zstandard import ZstdDecompressor
 
 from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets import record_kernels
+from kdissect.kafka.recordsets.batch_layout import FIELDS
 from kdissect.kafka.recordsets.batches import Batches
 from kdissect.kafka.recordsets.codecs import Bomb, CodecError, Reader, reader
 from kdissect.kafka.recordsets.compressed import compressed, failure, inner_span, note_inner, openable, wrapper_base
 from kdissect.kafka.recordsets.record_columns import chunk
-from kdissect.kafka.recordsets.record_kernels import CLOSED, DONE, FINISHED, LOST, OPEN, S_BEGIN, S_END, S_STATE
+from kdissect.kafka.recordsets.record_kernels import (
+    CLOSED,
+    DONE,
+    FINISHED,
+    LOST,
+    OPEN,
+    Progress,
+    RecordColumns,
+    Stretch,
+    progress_at,
+    stretch_at,
+)
+from kdissect.kernels.structs import rows_of, width
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -67,8 +80,7 @@ class Records:
         self._fresh()
 
     def _fresh(self) -> None:
-        width = record_kernels.REVEALED_WIDTH if self.reveal or self.traced else record_kernels.HIDDEN_WIDTH
-        self.out = np.empty((width, CHUNK), np.int64)
+        self.out = RecordColumns.of(CHUNK, shown=self.reveal or self.traced)
         self.filled = 0
 
     def chunks(self, picked: Sequence[int] | Int64s | None) -> Iterator[pa.RecordBatch]:
@@ -81,13 +93,13 @@ class Records:
             wanted &= mask
         index = np.flatnonzero(wanted)
         if len(index):
-            packed = (rows[index, bl.ATTRIBUTES] & bl.CODEC_MASK) != bl.NONE
-            legacy = rows[index, bl.KIND] != bl.BATCH
+            packed = (rows[index, FIELDS.attributes] & bl.CODEC_MASK) != bl.NONE
+            legacy = rows[index, FIELDS.kind] != bl.BATCH
             groups = np.split(index, np.flatnonzero(np.diff(packed * 2 + legacy)) + 1)
             for group in groups:
                 row = group[0]
-                old = rows[row, bl.KIND] != bl.BATCH
-                if rows[row, bl.ATTRIBUTES] & bl.CODEC_MASK == bl.NONE:
+                old = rows[row, FIELDS.kind] != bl.BATCH
+                if rows[row, FIELDS.attributes] & bl.CODEC_MASK == bl.NONE:
                     yield from self._plain(group, old)
                 else:
                     yield from self._packed(group.tolist(), old)
@@ -96,33 +108,35 @@ class Records:
     def _select_batches(self) -> npt.NDArray[np.bool_]:
         rows = self.batches.rows
         wanted = openable(rows)
-        whole_header = rows[:, bl.LENGTH] >= bl.HEADER_V2
-        plain = (rows[:, bl.ATTRIBUTES] & bl.CODEC_MASK) == bl.NONE
-        wanted |= (rows[:, bl.CUT] == bl.CUT_BY_CAPTURE) & (rows[:, bl.KIND] == bl.BATCH) & whole_header & plain
+        whole_header = rows[:, FIELDS.length] >= bl.HEADER_V2
+        plain = (rows[:, FIELDS.attributes] & bl.CODEC_MASK) == bl.NONE
+        wanted |= (rows[:, FIELDS.cut] == bl.CUT_BY_CAPTURE) & (rows[:, FIELDS.kind] == bl.BATCH) & whole_header & plain
         # Offsets of a magic-2 header bound those inside; of legacy batches they are known only once they are opened.
-        known = rows[:, bl.KIND] == bl.BATCH
-        outside = (rows[:, bl.LAST_OFFSET] < self.first) | (rows[:, bl.BASE_OFFSET] > self.last)
+        known = rows[:, FIELDS.kind] == bl.BATCH
+        outside = (rows[:, FIELDS.last_offset] < self.first) | (rows[:, FIELDS.base_offset] > self.last)
         wanted &= ~(known & outside)
         return wanted
 
     def _plain(self, group: Int64s, old: bool) -> Iterator[pa.RecordBatch]:
         rows = self.batches.rows[group]
-        segments = np.zeros((len(group), record_kernels.SEGMENT_WIDTH), np.int64)
-        segments[:, S_BEGIN] = rows[:, bl.AT] + np.where(rows[:, bl.KIND] == bl.BATCH, bl.HEADER_V2, 0)
-        segments[:, S_END] = rows[:, bl.AT] + rows[:, bl.LENGTH]
-        segments[:, record_kernels.S_BATCH] = group
-        segments[:, S_STATE] = np.where(rows[:, bl.CUT] == bl.WHOLE, CLOSED, LOST)
+        segments = np.zeros((len(group), width(Stretch)), np.int64)
+        stretches = rows_of(Stretch, segments)
+        stretches["begin"] = rows[:, FIELDS.at] + np.where(rows[:, FIELDS.kind] == bl.BATCH, bl.HEADER_V2, 0)
+        stretches["end"] = rows[:, FIELDS.at] + rows[:, FIELDS.length]
+        stretches["batch"] = group
+        stretches["state"] = np.where(rows[:, FIELDS.cut] == bl.WHOLE, CLOSED, LOST)
         yield from self._run(self.batches.s, segments, old)
 
     def _run(self, s: Bytes, segments: Int64s, old: bool) -> Iterator[pa.RecordBatch]:
         """Read the segments as far as they go; chunks as they fill."""
         read = record_kernels.read_messages if old else record_kernels.read_records
-        state = np.zeros(2, np.int64)
+        state = np.zeros(width(Progress), np.int64)
+        progress = progress_at(state, 0)
         status = not DONE
         while status != DONE:
-            state[record_kernels.ROWS] = self.filled
+            progress.rows = self.filled
             status = read(s, self.batches.rows, segments, state, self.out, self.first, self.last)
-            self.filled = int(state[record_kernels.ROWS])
+            self.filled = int(progress.rows)
             if status != DONE:
                 yield from self._flush(s)
         if self.reveal or self.traced:  # the bytes of keys and values do not stay where they are
@@ -132,7 +146,7 @@ class Records:
         if self.filled:
             out, count = self.out, self.filled
             self._fresh()
-            yield from chunk(s, out[:, :count], self.batches.owner, self.reveal, self.traced)
+            yield from chunk(s, out.part(0, count), self.batches.owner, self.reveal, self.traced)
 
     def _packed(self, group: list[int], old: bool) -> Iterator[pa.RecordBatch]:
         rows = self.batches.rows
@@ -145,7 +159,7 @@ class Records:
             if data is None:
                 self.batches.flag(row, bl.P_DECOMPRESS, "its value does not fit the message")
                 continue
-            magic = int(rows[row, bl.MAGIC])
+            magic = int(rows[row, FIELDS.magic])
             base = 0
             if magic == 1:
                 found = self._relative_base(codec, data, row)
@@ -160,12 +174,13 @@ class Records:
                     array = np.array(segments, np.int64)
                     segments.clear()
                     yield from self._run(self.buffer, array, old)
-                    begin, done = 0, int(array[-1, record_kernels.S_DONE])
-                    if array[-1, S_STATE] == FINISHED:
+                    last = stretch_at(array, len(array) - 1)
+                    begin, done = 0, int(last.done)
+                    if last.state == FINISHED:
                         fill, fill_state = 0, FINISHED
                         break
                     try:
-                        fill = self._carry(array[-1], source)
+                        fill = self._carry(last, source)
                     except CodecError as error:
                         failure(self.batches, row, error)
                         fill, fill_state = 0, FINISHED
@@ -183,13 +198,13 @@ class Records:
         if segments:
             yield from self._run(self.buffer, np.array(segments, np.int64), old)
 
-    def _carry(self, segment: Int64s, source: Reader) -> int:
+    def _carry(self, segment: Stretch, source: Reader) -> int:
         """Move what was not read of an open segment to the buffer's front; returns how many bytes.
 
         Throws away what follows of a record that was too large to wait for. A record that must be whole makes the
         buffer grow. Raises CodecError.
         """
-        begin, end = int(segment[S_BEGIN]), int(segment[S_END])
+        begin, end = int(segment.begin), int(segment.end)
         surplus = begin - end
         while surplus > 0:
             done = source.readinto(memoryview(self.buffer)[: min(surplus, len(self.buffer))])

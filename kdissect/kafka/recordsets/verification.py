@@ -12,9 +12,11 @@ from zstandard import ZstdDecompressor
 
 from kdissect.kafka.recordsets import batch_kernels, record_kernels
 from kdissect.kafka.recordsets import batch_layout as bl
+from kdissect.kafka.recordsets.batch_layout import FIELDS
 from kdissect.kafka.recordsets.batches import Batches
 from kdissect.kafka.recordsets.codecs import CodecError, Reader, reader
 from kdissect.kafka.recordsets.compressed import compressed, failure, inner_span, note_inner, openable
+from kdissect.kernels.structs import width
 
 PIECE = 1 << 20
 """Bytes decompressed in one go when only their number is asked."""
@@ -44,36 +46,37 @@ def verify(batches: Batches) -> None:
     length lies."""
     rows, ok = batches.rows, batches.crc_ok
     view = memoryview(batches.s)
-    whole = (rows[:, bl.CUT] == bl.WHOLE) & ((rows[:, bl.PROBLEMS] & bl.P_SHORT) == 0)
+    whole = (rows[:, FIELDS.cut] == bl.WHOLE) & ((rows[:, FIELDS.problems] & bl.P_SHORT) == 0)
     for kind, start, checksum in ((bl.BATCH, bl.CRC_FROM_V2, crc32c), (bl.WRAPPER, bl.CRC_FROM_V1, zlib.crc32)):
-        picked = np.flatnonzero(whole & (rows[:, bl.KIND] == kind))
+        picked = np.flatnonzero(whole & (rows[:, FIELDS.kind] == kind))
         if not len(picked):
             continue
-        begin = rows[picked, bl.AT]
-        places = zip((begin + start).tolist(), (begin + rows[picked, bl.LENGTH]).tolist(), strict=True)
+        begin = rows[picked, FIELDS.at]
+        places = zip((begin + start).tolist(), (begin + rows[picked, FIELDS.length]).tolist(), strict=True)
         computed = [checksum(view[first:end]) for first, end in places]
-        ok[picked] = np.asarray(computed, np.int64) == rows[picked, bl.CRC]
-    if (rows[:, bl.KIND] == bl.RUN).any():
+        ok[picked] = np.asarray(computed, np.int64) == rows[picked, FIELDS.crc]
+    if (rows[:, FIELDS.kind] == bl.RUN).any():
         batch_kernels.runs_ok(batches.s, rows, crc32_table(CRC32), ok)
-    rows[ok == 0, bl.PROBLEMS] |= bl.P_CRC
+    rows[ok == 0, FIELDS.problems] |= bl.P_CRC
     _find_long_lengths(batches)
 
 
 def _find_long_lengths(batches: Batches) -> None:
     """Batches cut by their record set whose records all end inside it."""
     rows = batches.rows
-    cut = (rows[:, bl.CUT] == bl.CUT_BY_SENDER) & (rows[:, bl.KIND] == bl.BATCH) & (rows[:, bl.LENGTH] > bl.HEADER_V2)
-    for row in np.flatnonzero(cut & (rows[:, bl.RECORDS] > 0)).tolist():
-        codec = int(rows[row, bl.ATTRIBUTES]) & bl.CODEC_MASK
-        begin, end = int(rows[row, bl.AT]) + bl.HEADER_V2, int(rows[row, bl.AT] + rows[row, bl.LENGTH])
+    cut = (rows[:, FIELDS.cut] == bl.CUT_BY_SENDER) & (rows[:, FIELDS.kind] == bl.BATCH)
+    cut &= rows[:, FIELDS.length] > bl.HEADER_V2
+    for row in np.flatnonzero(cut & (rows[:, FIELDS.records] > 0)).tolist():
+        codec = int(rows[row, FIELDS.attributes]) & bl.CODEC_MASK
+        begin, end = int(rows[row, FIELDS.at]) + bl.HEADER_V2, int(rows[row, FIELDS.at] + rows[row, FIELDS.length])
         if codec == bl.NONE:
             header = rows[row : row + 1].copy()
             segment = np.array([[begin, end, 0, 0, record_kernels.LOST, 0, 0]], np.int64)
-            nothing = np.empty((record_kernels.HIDDEN_WIDTH, 1), np.int64)
-            record_kernels.read_records(
-                batches.s, header, segment, np.zeros(2, np.int64), nothing, np.int64(0), np.int64(-1)
-            )
-            complete = segment[0, record_kernels.S_DONE] == header[0, bl.RECORDS] and not header[0, bl.PROBLEMS]
+            nothing = record_kernels.RecordColumns.of(1, shown=False)
+            state = np.zeros(width(record_kernels.Progress), np.int64)
+            record_kernels.read_records(batches.s, header, segment, state, nothing, np.int64(0), np.int64(-1))
+            found, read = bl.batch_at(header, 0), record_kernels.stretch_at(segment, 0)
+            complete = read.done == found.records and not found.problems
         elif codec < len(bl.CODECS):
             complete = _size(reader(codec, memoryview(batches.s)[begin:end])) is not None
         else:
@@ -102,9 +105,10 @@ def measure(batches: Batches) -> None:
     rows = batches.rows
     view = memoryview(batches.s)
     known = openable(rows)
-    packed = (rows[:, bl.ATTRIBUTES] & bl.CODEC_MASK) != bl.NONE
+    packed = (rows[:, FIELDS.attributes] & bl.CODEC_MASK) != bl.NONE
     plain = np.flatnonzero(known & ~packed)
-    batches.uncompressed[plain] = rows[plain, bl.LENGTH] - np.where(rows[plain, bl.KIND] == bl.BATCH, bl.HEADER_V2, 0)
+    headers = np.where(rows[plain, FIELDS.kind] == bl.BATCH, bl.HEADER_V2, 0)
+    batches.uncompressed[plain] = rows[plain, FIELDS.length] - headers
     scratch = np.empty(PIECE, np.uint8)
     zstd = ZstdDecompressor()
     for row in np.flatnonzero(known & packed).tolist():
@@ -112,9 +116,9 @@ def measure(batches: Batches) -> None:
         if data is None:
             batches.flag(row, bl.P_DECOMPRESS, "its value does not fit the message")
             continue
-        source = reader(codec, data, int(rows[row, bl.MAGIC]), zstd=zstd)
+        source = reader(codec, data, int(rows[row, FIELDS.magic]), zstd=zstd)
         try:
-            if rows[row, bl.KIND] == bl.WRAPPER:
+            if rows[row, FIELDS.kind] == bl.WRAPPER:
                 inner, total = inner_span(source, scratch)
                 note_inner(rows, row, inner)
             else:

@@ -18,6 +18,7 @@ from kdissect.capture.captureset import Member
 from kdissect.capture.magic import PCAP_HEADER, recognise
 from kdissect.capture.reader import MAX_RECORD
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.structs import struct, view
 from kdissect.spark.stages.ranges import read
 
 Words = npt.NDArray[np.int64]
@@ -33,9 +34,23 @@ LARGE = 1 << 13
 """Captured bytes from which on stepping over is quicker than reading: a call costs what copying some KB costs."""
 AHEAD = 1 << 16
 """Bytes read in one go while packets are small."""
-NEXT, UPTO, WHOLE, BIG = range(4)
-"""State: offset of the next record that was not looked at; of the first byte that need not be read before it; whether
-everything is read from here on; whether numbers are big-endian."""
+
+
+@struct
+class Skimming:
+    """How far a file was looked at."""
+
+    next: int
+    """Offset of the next record that was not looked at."""
+    upto: int
+    """Offset of the first byte that need not be read before it."""
+    whole: int
+    """1: everything is read from here on."""
+    big: int
+    """1: numbers are big-endian."""
+
+
+skimming_at = view(Skimming)
 
 
 @part
@@ -61,30 +76,31 @@ def _plain_tcp(b: Bytes, o: Any) -> Any:
 def _skim(fd: int, begin: int, end: int, out: Bytes, state: Words, scratch: Bytes) -> None:
     """Read what is needed of the file's bytes begin..end, which exist, into `out`, whose other bytes stay as they
     are."""
-    at = begin
-    room = np.int64(PEEK)
+    at: Any = begin
+    room: Any = np.int64(PEEK)
+    file = skimming_at(state, 0)
     while at < end:
-        stop = end if state[WHOLE] else min(max(state[UPTO], state[NEXT] + room), end)
+        stop = end if file.whole else min(max(file.upto, file.next + room), end)
         read(fd, out, at - begin, stop - at, at)
         at = stop
-        while not state[WHOLE] and state[NEXT] + PEEK <= at:
-            record = state[NEXT]
+        while not file.whole and file.next + PEEK <= at:
+            record = file.next
             b = out
-            o = record - begin
+            o: Any = record - begin
             if o < 0:
                 read(fd, scratch, 0, PEEK, record)
                 b = scratch
                 o = np.int64(0)
-            captured = _word(b, o + 8, state[BIG])
+            captured = _word(b, o + 8, file.big)
             if captured == 0 or captured > MAX_RECORD:
-                state[WHOLE] = 1
+                file.whole = 1
                 break
-            state[NEXT] = record + RECORD + captured
+            file.next = record + RECORD + captured
             large = captured >= LARGE and _plain_tcp(b, o + RECORD)
             room = np.int64(PEEK if large else AHEAD)
-            state[UPTO] = record + PEEK if large else state[NEXT]
-        if not state[WHOLE] and state[NEXT] > at >= state[UPTO]:
-            at = min(state[NEXT], end)
+            file.upto = record + PEEK if large else file.next
+        if not file.whole and file.next > at >= file.upto:
+            at = min(file.next, end)
 
 
 class SkimmedFile(PlainFile):
