@@ -106,10 +106,25 @@ class Interface:
     """Packets that its system dropped, likewise."""
 
 
-packet_at, file_at, interface_at = view(Packet), view(File), view(Interface)
+@struct
+class Note:
+    """A pcapng block that the caller reads: an interface's description, secrets, names."""
+
+    kind: int
+    """Its type, in 32 bits; 1 in bit 40: it is big-endian."""
+    at: int
+    """Position of the block."""
+    size: int
+    """Its bytes."""
+    value: int
+    """The interface's row; of secrets their type << 32 | their size."""
+
+
+packet_at, file_at, interface_at, note_at = view(Packet), view(File), view(Interface), view(Note)
 PACKET, FILE, INTERFACE = offsets(Packet), offsets(File), offsets(Interface)
 """The columns of such rows."""
-PACKET_COLUMNS, STATE_SIZE, INTERFACE_SIZE = width(Packet), width(File), width(Interface)
+PACKET_COLUMNS, STATE_SIZE = width(Packet), width(File)
+INTERFACE_SIZE, NOTE_SIZE = width(Interface), width(Note)
 
 # Why a walk stopped.
 MORE, FULL, DAMAGED = 0, 1, 2

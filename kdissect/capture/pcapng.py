@@ -10,7 +10,19 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.capture import pcap as pc
-from kdissect.capture.pcap import Bytes, Int, Interface, Ints, file_at, interface_at, note_time, packet_at, u16, u32
+from kdissect.capture.pcap import (
+    Bytes,
+    Int,
+    Interface,
+    Ints,
+    file_at,
+    interface_at,
+    note_at,
+    note_time,
+    packet_at,
+    u16,
+    u32,
+)
 from kdissect.kernels.kernel import kernel, part
 
 MULTIPLY, DIVIDE, BINARY = 0, 1, 2
@@ -110,8 +122,8 @@ def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Interface
 def walk_pcapng(
     data: Bytes, at: Int, end: Int, limit: Int, interfaces: Ints, state: Ints, notes: Ints, rows: Ints
 ) -> tuple[Int, Int, Int]:
-    """Blocks from data[at:end] into rows, as `walk_pcap`. Interface descriptions, secrets and names also leave a note
-    row (block type | big-endian << 40, position, size, interface row) for the caller."""
+    """Blocks from data[at:end] into rows, as `walk_pcap`. Interface descriptions, secrets and names also leave a row
+    of `notes` (`Note`) for the caller."""
     n = 0
     capacity = rows.shape[0]
     file = file_at(state, 0)
@@ -164,10 +176,9 @@ def walk_pcapng(
             if file.interfaces < interfaces.shape[0]:
                 describe(data, at, size, big, interface_at(interfaces, file.interfaces))
                 if file.notes < notes.shape[0]:
-                    notes[file.notes, 0] = kind | (np.int64(1) << 40 if big else 0)
-                    notes[file.notes, 1] = at
-                    notes[file.notes, 2] = size
-                    notes[file.notes, 3] = file.interfaces
+                    note = note_at(notes, file.notes)
+                    note.kind, note.at, note.size = kind | (np.int64(1) << 40 if big else 0), at, size
+                    note.value = file.interfaces
                     file.notes += 1
                 file.interfaces += 1
             else:
@@ -178,10 +189,9 @@ def walk_pcapng(
                 count_drops(data, at, size, big, interface_at(interfaces, row))
         elif (kind == 10 or kind == 4) and size >= 20:
             if file.notes < notes.shape[0]:
-                notes[file.notes, 0] = kind | (np.int64(1) << 40 if big else 0)
-                notes[file.notes, 1] = at
-                notes[file.notes, 2] = size
-                notes[file.notes, 3] = u32(data, at + 8, big) << 32 | u32(data, at + 12, big)
+                note = note_at(notes, file.notes)
+                note.kind, note.at, note.size = kind | (np.int64(1) << 40 if big else 0), at, size
+                note.value = u32(data, at + 8, big) << 32 | u32(data, at + 12, big)
                 file.notes += 1
             else:
                 file.lost_notes += 1

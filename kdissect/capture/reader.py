@@ -22,6 +22,7 @@ from kdissect.capture.pcap import INTERFACE
 from kdissect.capture.pcapng import seek_pcapng, walk_pcapng
 from kdissect.capture.steps import FILE_SHIFT, MAX_STEPS, Steps
 from kdissect.capture.window import Window
+from kdissect.kernels.structs import rows_of
 from kdissect.problems import Kind
 
 MAX_RECORD = 1 << 20
@@ -67,7 +68,7 @@ class FileReader:
         self.walked = r.file_at(self.state, 0)
         """The same by the names of its fields."""
         self.interfaces: NDArray[np.int64] = np.zeros((1, r.INTERFACE_SIZE), np.int64)
-        self.notes: NDArray[np.int64] = np.zeros((MAX_NOTES, 4), np.int64)
+        self.notes: NDArray[np.int64] = np.zeros((MAX_NOTES, r.NOTE_SIZE), np.int64)
         self.names: dict[int, str] = {}
         self._steps = Steps()
         self.recognised: Format | None = None
@@ -273,8 +274,8 @@ class FileReader:
 
     def _note_steps(self, rows: NDArray[np.int64], interfaces: int) -> None:
         """Say where the clock stepped back in the rows of a walk, before which there were so many interfaces."""
-        notes = self.notes[: self.walked.notes]
-        described = notes[notes[:, 0] & 0xFFFFFFFF == 1, 1].tolist()
+        notes = rows_of(r.Note, self.notes[: self.walked.notes])
+        described = notes["at"][notes["kind"] & 0xFFFFFFFF == INTERFACE_BLOCK].tolist()
         whole = len(described) == self.walked.interfaces - interfaces
         for step in self._steps.look(rows, self.walked, described if whole else None):
             detail = (

@@ -7,7 +7,7 @@ first. Every read is checked against the captured end; a packet cut inside its h
 Rules: RFC 9293 (TCP), RFC 7323 (window scale).
 """
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,10 @@ from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.keyed_hash import SECRET, scramble, slot
 from kdissect.kernels.memory import be16, be32, fetch
 from kdissect.kernels.signature import fields
+from kdissect.kernels.structs import struct, view, width
 from kdissect.net import headers as hd
 from kdissect.net.headers import Bytes, Int, ip_header, is_tunnel, link_layer, tunnel_port, under_ethertype
-from kdissect.net.segment import DSACK, ECHO_BITS, SAME_HOST, STAMP_BITS, segment_at
+from kdissect.net.segment import DSACK, ECHO_BITS, SAME_HOST, STAMP_BITS, flow_at, segment_at
 
 # Kinds of packets counted.
 TCP, UDP, ICMP, OTHER_IP, NOT_IP, FRAGMENT, CUT, MALFORMED, UNDECODED, BY_SCAPY, FILTERED, REJOINED = range(12)
@@ -40,16 +41,6 @@ KINDS = (
 """`tcp` counts rows, those that scapy or rejoining led to included; `fragment`, `by_scapy`, `rejoined` count on the
 way there."""
 
-# Scanner state, int64[SCAN_SIZE].
-FLOWS, FREE, TOMBS, FRAGMENTED_TUNNEL, KEY = range(5)
-"""Flow rows in use; free flow ids waiting; dead table entries; whether the first fragment of a UDP tunnel's packet was
-seen; the secret of the table's hash."""
-COMING = KEY + SECRET
-"""Slots of the flows of the next packets, see `_ask_for_slot`."""
-
-# Rows handed back: packet row, kind (FRAGMENT, UNDECODED), position of the IP header (FRAGMENT), view.
-ODD_COLUMNS = 4
-
 # Why the kernel stopped.
 DONE, ODD_FULL, FLOWS_FULL, TUNNELS = range(4)
 
@@ -57,7 +48,6 @@ AHEAD = 8
 """Packets between asking for memory and using it."""
 SLOT_AHEAD, FLOW_AHEAD = 4, 2
 """Packets between asking for a slot of the table and using it, and for the row of the flow that the slot names."""
-SCAN_SIZE = COMING + AHEAD
 FAR = 1 << 15
 """Slots of a table that a processor's second cache holds. For those nothing is asked for ahead."""
 LOWEST = -(1 << 63)
@@ -68,17 +58,53 @@ MAPPED = 0xFFFF << 32
 """The high half of an IPv4-mapped address's low word (::ffff:0:0/96)."""
 
 
+@struct
+class Scanning:
+    """The state of a scanner."""
+
+    flows: int
+    """Rows of flows in use."""
+    free: int
+    """Numbers of flows that may be given again."""
+    tombs: int
+    """Entries of the hash table whose flow ended."""
+    fragmented_tunnel: int
+    """1: the first fragment of a UDP tunnel's packet was seen."""
+    key: Annotated[list[int], SECRET]
+    """The secret of the table's hash."""
+    coming: Annotated[list[int], AHEAD]
+    """Slots of the flows of the next packets, see `_ask_for_slot`, -1 not known."""
+
+
+@struct
+class Odd:
+    """A packet that is handed back."""
+
+    packet: int
+    """Its row."""
+    kind: int
+    """FRAGMENT or UNDECODED."""
+    header: int
+    """Of a FRAGMENT, where its IP header is."""
+    viewpoint: int
+    """As of a segment."""
+
+
+scanning_at, odd_at = view(Scanning), view(Odd)
+ODD_COLUMNS = width(Odd)
+
+
 class FlowTable(NamedTuple):
     """The flows that a scanner knows, and what finds them."""
 
     flows: NDArray[np.int64]
-    """int64[n, 5], columns in `kdissect.net.segment`; ports below 0: the flow ended."""
+    """Rows of `segment.Flow`; ports below 0: the flow ended."""
     table: NDArray[np.int32]
     """Hash table of 2**n rows of `flows`, -1 free; open addressing."""
     free: NDArray[np.int64]
-    """Numbers of flows that ended and may be given again, `state[FREE]` of them."""
+    """Numbers of flows that ended and may be given again, `Scanning.free` of them."""
     state: NDArray[np.int64]
-    """int64[SCAN_SIZE]: FLOWS to COMING."""
+    """A `Scanning`."""
 
 
 class PacketSource(NamedTuple):
@@ -102,7 +128,7 @@ class PacketRows(NamedTuple):
     segments: NDArray[np.int64]
     """Rows of `segment.Segment`, with room for every packet."""
     odd: NDArray[np.int64]
-    """[n, ODD_COLUMNS]: packets handed back."""
+    """Rows of `Odd`."""
 
 
 FLOW_TABLE = fields(FlowTable, "i8[:,:] i4[:] i8[:] i8[:]")
@@ -112,20 +138,22 @@ PACKET_ROWS = fields(PacketRows, "i8[:] i8[:,:] i8[:,:]")
 
 
 @part
-def slot_of(a: Int, b: Int, c: Int, d: Int, ports: Int, table: NDArray[np.int32], state: NDArray[np.int64]) -> Int:
+def slot_of(a: Int, b: Int, c: Int, d: Int, ports: Int, table: NDArray[np.int32], scanning: Scanning) -> Int:
     """Where the search for a flow begins in the table."""
-    total = scramble(a, state[KEY]) + scramble(b, state[KEY + 1]) + scramble(c, state[KEY + 2])
-    total += scramble(d, state[KEY + 3]) + scramble(ports, state[KEY + 4])
-    return slot(total, state[KEY + 5], table.size - 1)
+    total = scramble(a, scanning.key[0]) + scramble(b, scanning.key[1]) + scramble(c, scanning.key[2])
+    total += scramble(d, scanning.key[3]) + scramble(ports, scanning.key[4])
+    return slot(total, scanning.key[5], table.size - 1)
 
 
 @kernel("i8[:,:] i8 i4[:] i8[:]")
 def rehash(flows: NDArray[np.int64], count: Int, table: NDArray[np.int32], state: NDArray[np.int64]) -> None:
     """Fill an empty (-1) table with the flows in use."""
     mask = table.size - 1
+    scanning = scanning_at(state, 0)
     for f in range(count):
-        if flows[f, 4] >= 0:
-            h = slot_of(flows[f, 0], flows[f, 1], flows[f, 2], flows[f, 3], flows[f, 4], table, state)
+        flow = flow_at(flows, f)
+        if flow.ports >= 0:
+            h = slot_of(flow.a_high, flow.a_low, flow.b_high, flow.b_low, flow.ports, table, scanning)
             while table[h] != -1:
                 h = (h + 1) & mask
             table[h] = f
@@ -135,11 +163,11 @@ def rehash(flows: NDArray[np.int64], count: Int, table: NDArray[np.int32], state
 def _ask_for_slot(b: Bytes, packets: NDArray[np.int64], i: Int, flow_table: FlowTable) -> None:
     """Ask for the slot of packet i + SLOT_AHEAD, and for the row of the flow in the slot of packet i + FLOW_AHEAD. With
     millions of flows either wait takes longer than all else. Only TCP over IPv4 over Ethernet."""
-    flows, table, state = flow_table.flows, flow_table.table, flow_table.state
-    known = state[COMING + (i + FLOW_AHEAD) % AHEAD]
+    flows, table, scanning = flow_table.flows, flow_table.table, scanning_at(flow_table.state, 0)
+    known = scanning.coming[(i + FLOW_AHEAD) % AHEAD]
     if known >= 0 and table[known] >= 0:
         fetch(flows, np.int64(table[known]) * flows.shape[1])
-    coming = np.int64(-1)
+    coming: Int = np.int64(-1)
     i += SLOT_AHEAD
     if i < packets.shape[0]:
         packet = packet_at(packets, i)
@@ -149,39 +177,37 @@ def _ask_for_slot(b: Bytes, packets: NDArray[np.int64], i: Int, flow_table: Flow
             if one > other or (one == other and ports >> 16 > ports & 0xFFFF):
                 one, other = other, one
                 ports = (ports & 0xFFFF) << 16 | ports >> 16
-            coming = slot_of(np.int64(0), MAPPED | one, np.int64(0), MAPPED | other, ports, table, state)
+            coming = slot_of(np.int64(0), MAPPED | one, np.int64(0), MAPPED | other, ports, table, scanning)
             fetch(table, coming)
-    state[COMING + i % AHEAD] = coming
+    scanning.coming[i % AHEAD] = coming
 
 
 @part
 def flow_of(a: Int, b: Int, c: Int, d: Int, ports: Int, flow_table: FlowTable) -> Int:
     """The flow of a key in canonical order, a new one when it is not known; -1 when the tables are too full for a new
     one."""
-    flows, table, free, state = flow_table.flows, flow_table.table, flow_table.free, flow_table.state
+    flows, table, scanning = flow_table.flows, flow_table.table, scanning_at(flow_table.state, 0)
     mask = table.size - 1
-    h = slot_of(a, b, c, d, ports, table, state)
+    h = slot_of(a, b, c, d, ports, table, scanning)
     while table[h] != -1:
         f = np.int64(table[h])
-        if flows[f, 4] == ports and flows[f, 3] == d and flows[f, 1] == b and flows[f, 0] == a and flows[f, 2] == c:
+        known = flow_at(flows, f)
+        if known.ports == ports and known.b_low == d and known.a_low == b and known.a_high == a and known.b_high == c:
             return f
         h = (h + 1) & mask
-    if (state[FLOWS] - state[FREE] + state[TOMBS]) * 2 >= table.size:
+    if (scanning.flows - scanning.free + scanning.tombs) * 2 >= table.size:
         return np.int64(-1)
-    if state[FREE] > 0:
-        state[FREE] -= 1
-        new = free[state[FREE]]
-    elif state[FLOWS] < flows.shape[0]:
-        new = state[FLOWS]
-        state[FLOWS] += 1
+    new: Int = np.int64(scanning.flows)
+    if scanning.free > 0:
+        scanning.free -= 1
+        new = flow_table.free[scanning.free]
+    elif scanning.flows < flows.shape[0]:
+        scanning.flows += 1
     else:
         return np.int64(-1)
     table[h] = new
-    flows[new, 0] = a
-    flows[new, 1] = b
-    flows[new, 2] = c
-    flows[new, 3] = d
-    flows[new, 4] = ports
+    fresh = flow_at(flows, new)
+    fresh.a_high, fresh.a_low, fresh.b_high, fresh.b_low, fresh.ports = a, b, c, d, ports
     return new
 
 
@@ -238,7 +264,7 @@ def twice(b: Bytes, p: Int, e: Int, ack: Int) -> Any:
 
 
 @part
-def worth_joining(b: Bytes, header: Int, p: Int, e: Int, state: NDArray[np.int64]) -> Any:
+def worth_joining(b: Bytes, header: Int, p: Int, e: Int, scanning: Scanning) -> Any:
     """Whether a fragment can hold TCP: TCP itself and tunnels, UDP only once a first fragment went to a tunnel's
     port."""
     if b[header] >> 4 == 4:
@@ -250,8 +276,8 @@ def worth_joining(b: Bytes, header: Int, p: Int, e: Int, state: NDArray[np.int64
         p += 8
     if protocol == 17:
         if offset == 0 and tunnel_port(b, p, e):
-            state[FRAGMENTED_TUNNEL] = 1
-        return state[FRAGMENTED_TUNNEL] == 1
+            scanning.fragmented_tunnel = 1
+        return scanning.fragmented_tunnel == 1
     return protocol == 6 or is_tunnel(protocol)
 
 
@@ -266,11 +292,12 @@ def take_apart(
     TUNNELS when the next packet is in a tunnel and packets were not `unwrapped` yet.
     """
     delta, file, after, before = source.delta, source.file, source.after, source.before
-    kinds, rows, odd, state = out.kinds, out.segments, out.odd, flow_table.state
+    kinds, rows, odd = out.kinds, out.segments, out.odd
+    scanning = scanning_at(flow_table.state, 0)
     no = 0
     far = flow_table.table.size > FAR
     for k in range(AHEAD):
-        state[COMING + k] = -1
+        scanning.coming[k] = -1
     for i in range(first, packets.shape[0]):
         if no == odd.shape[0]:
             return i, n, no, ODD_FULL
@@ -303,7 +330,7 @@ def take_apart(
                 tunnel = tunnel_port(b, p, e)
             elif protocol == hd.PIECE:
                 verdict = FRAGMENT
-                keep = worth_joining(b, header, p, e, state)
+                keep = worth_joining(b, header, p, e, scanning)
             elif protocol == hd.SHORT:
                 verdict = CUT
             elif protocol == hd.BROKEN:
@@ -331,10 +358,8 @@ def take_apart(
         if verdict != TCP:
             kinds[verdict] += 1
             if keep:
-                odd[no, 0] = i
-                odd[no, 1] = verdict
-                odd[no, 2] = header
-                odd[no, 3] = view
+                back = odd_at(odd, no)
+                back.packet, back.kind, back.header, back.viewpoint = i, verdict, header, view
                 no += 1
             continue
         ports = be32(b, p)

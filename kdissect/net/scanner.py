@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from kdissect.arrays.growing import lazy_zeros
 from kdissect.capture import Block, CaptureSet, link_name
 from kdissect.capture import pcap as r
-from kdissect.kernels.keyed_hash import SECRET, new_secret
+from kdissect.kernels.keyed_hash import new_secret
+from kdissect.kernels.structs import width
 from kdissect.net import packets as k
 from kdissect.net.fragments import Reassembler
 from kdissect.net.headers import seen_through
@@ -68,8 +69,9 @@ class Scanner:
         self._flows: NDArray[np.int64] = np.zeros((1024, FLOW_COLUMNS), np.int64)
         self._table: NDArray[np.int32] = np.full(4096, -1, np.int32)
         self._free: NDArray[np.int64] = np.zeros(64, np.int64)
-        self._state: NDArray[np.int64] = np.zeros(k.SCAN_SIZE, np.int64)
-        self._state[k.KEY : k.KEY + SECRET] = new_secret()
+        self._state: NDArray[np.int64] = np.zeros(width(k.Scanning), np.int64)
+        self._scanning = k.scanning_at(self._state, 0)
+        self._scanning.key[:] = new_secret().tolist()
         self._rows: NDArray[np.int64] = np.empty((0, SEGMENT_COLUMNS), np.int64)
         self._other: NDArray[np.int64] | None = None
         """Where rows go in turns with `_rows`."""
@@ -84,17 +86,17 @@ class Scanner:
     @property
     def flows(self) -> NDArray[np.int64]:
         """int64[flows, 5] by flow number, columns in `kdissect.net.segment`; a view, valid until the next scan."""
-        return self._flows[: self._state[k.FLOWS]]
+        return self._flows[: self._scanning.flows]
 
     def forget(self, flows: NDArray[np.int64]) -> None:
         """These flows ended: their numbers may be given to new ones."""
         flows = flows[self._flows[flows, FLOW.ports] >= 0]
-        count = int(self._state[k.FREE])
+        count = int(self._scanning.free)
         if count + flows.size > self._free.size:
             self._free = np.concatenate([self._free, np.zeros(max(self._free.size, flows.size), np.int64)])
         self._free[count : count + flows.size] = flows
-        self._state[k.FREE] += flows.size
-        self._state[k.TOMBS] += flows.size
+        self._scanning.free += flows.size
+        self._scanning.tombs += flows.size
         self._flows[flows, FLOW.ports] = -1
 
     def end_input(self) -> None:
@@ -202,9 +204,9 @@ class Scanner:
 
     def _grow(self) -> None:
         """Room for twice the flows in use; dead entries of the table go."""
-        used = int(self._state[k.FLOWS])
-        alive = used - int(self._state[k.FREE])
-        if self._state[k.FREE] == 0 and used * 2 > len(self._flows):
+        used = int(self._scanning.flows)
+        alive = used - int(self._scanning.free)
+        if self._scanning.free == 0 and used * 2 > len(self._flows):
             flows = lazy_zeros(2 * self._flows.size, np.int64).reshape(-1, FLOW_COLUMNS)
             flows[:used] = self._flows[:used]
             self._flows = flows
@@ -212,7 +214,7 @@ class Scanner:
         while alive * 8 >= 3 * size:  # the kernel asks for more when the table is half full
             size *= 2
         self._table = np.full(size, -1, np.int32)
-        self._state[k.TOMBS] = 0
+        self._scanning.tombs = 0
         k.rehash(self._flows, used, self._table, self._state)
 
     def _hand_back(

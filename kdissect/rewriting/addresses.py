@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from kdissect.arrays.growing import lazy_zeros
 from kdissect.kernels.keyed_hash import new_secret
+from kdissect.kernels.structs import rows_of
 from kdissect.rewriting import hiding_kernels as hiding
 
 SLOTS = 4096
@@ -31,7 +32,7 @@ class Addresses:
             kind = hiding.IPV4 if mapped else hiding.IPV6
             while hiding.row_of(kind, high, low & 0xFFFFFFFF if mapped else low, *self._tables) < 0:
                 self._grow()
-        self._known[: self._state[hiding.USED], hiding.CODE] &= hiding.ONE - 1
+        rows_of(hiding.Address, self._known)["code"][: self._state[hiding.USED]] &= hiding.ONE - 1
         self._state[: hiding.USED] = 0
 
     def hide(

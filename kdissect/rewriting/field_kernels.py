@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import int16_at, int32_at
+from kdissect.kernels.structs import struct, view, width
 from kdissect.schema.opcodes import (
     BLANK,
     COMPACT,
@@ -50,12 +51,28 @@ Int = Any
 
 FILLER = ord("x")
 """What stands for what must not be shown, where zeros would mean something."""
-S_KIND, S_AT, S_SIZE, S_NAME_AT, S_NAME_SIZE = range(5)
-SPAN_COLUMNS = 5
-"""Columns of a span: what it is (KEEP, KEEP_NAME, CONFIG_NAME, CONFIG_VALUE or RECORDS), where; of a configuration's
-value, where its name is (size -1: none)."""
 KINDS = 6
 """Kinds of text, for counting."""
+
+
+@struct
+class Span:
+    """A text that the caller judges."""
+
+    kind: int
+    """What it is: KEEP, KEEP_NAME, CONFIG_NAME, CONFIG_VALUE or RECORDS."""
+    at: int
+    """Where it is."""
+    size: int
+    """Its bytes."""
+    name_at: int
+    """Of a configuration's value, where its name is."""
+    name_size: int
+    """Bytes of that, -1 none."""
+
+
+span_at = view(Span)
+SPAN_COLUMNS = width(Span)
 
 
 @part
@@ -123,8 +140,8 @@ def blank_fields(
         before = counts[KINDS]
         q = programs[which, 0] * STRIDE
         top = 0
-        name_at = np.int64(0)
-        name_size = np.int64(-1)
+        name_at: Int = np.int64(0)
+        name_size: Int = np.int64(-1)
         good = False
         while o <= limit:
             op = rows[q]
@@ -175,11 +192,9 @@ def blank_fields(
                         if row >= spans.shape[0]:
                             counts[KINDS] = before
                             return f
-                        spans[row, S_KIND] = kind
-                        spans[row, S_AT] = o
-                        spans[row, S_SIZE] = n
-                        spans[row, S_NAME_AT] = name_at
-                        spans[row, S_NAME_SIZE] = name_size
+                        span = span_at(spans, row)
+                        span.kind, span.at, span.size = kind, o, n
+                        span.name_at, span.name_size = name_at, name_size
                         counts[KINDS] = row + 1
                     o += max(n, 0)
                     continue

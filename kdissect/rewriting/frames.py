@@ -16,20 +16,18 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.kafka.exchanges.frame_bytes import Reader, Target, bodies, collect
+from kdissect.kafka.exchanges.frame_bytes import ABSENT_WIDTH, Absent, Reader, Target, bodies, collect
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.recordsets.verification import CRC32, CRC32C, crc32_table
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.state import SIDES, TOKEN
-from kdissect.kernels.structs import Records
+from kdissect.kernels.structs import Records, rows_of
 from kdissect.rewriting.blanking_kernels import blank_sets
 from kdissect.rewriting.field_kernels import (
     FILLER,
     KINDS,
-    S_AT,
-    S_KIND,
-    S_SIZE,
     SPAN_COLUMNS,
+    Span,
     blank_fields,
     blank_headers,
 )
@@ -126,18 +124,19 @@ class Frames:
         first = 0
         while first < n:
             room = self._room
-            absent = np.zeros((PIECES, 3), np.int64)
+            absent = np.zeros((PIECES, ABSENT_WIDTH), np.int64)
             upto, again, _ = collect(
                 d.M, d.window.data, d.A, first, n, need, Target(room, 0, len(room), True), begin, end, absent
             )
             if upto == first:
                 size = int(sum(rows[side]["bytes"][first] for side in np.array(SIDES)[need[first]]))
                 room = np.zeros(size, np.uint8)
-                absent = np.zeros((max(PIECES, size // 64), 3), np.int64)
+                absent = np.zeros((max(PIECES, size // 64), ABSENT_WIDTH), np.int64)
                 upto, again, _ = collect(
                     d.M, d.window.data, d.A, first, first + 1, need, Target(room, 0, size, True), begin, end, absent
                 )
-            self.reader.read_many(absent[:again, 0], absent[:again, 1], room, absent[:again, 2])
+            pieces = rows_of(Absent, absent[:again])
+            self.reader.read_many(pieces["at"], pieces["length"], room, pieces["place"])
             start = begin.copy()
             bodies(d.M, first, upto, need, room, begin, end)
             part = slice(first, upto)
@@ -186,10 +185,11 @@ class Frames:
 
     def _judge(self, s: Bytes, spans: Words) -> None:
         """Record sets, the values of configurations, names."""
-        sets = spans[spans[:, S_KIND] == RECORDS]
+        found = rows_of(Span, spans)
+        sets = found[found["kind"] == RECORDS]
         tables = crc32_table(CRC32), crc32_table(CRC32C)
-        blank_sets(s, np.ascontiguousarray(sets[:, S_AT]), np.ascontiguousarray(sets[:, S_SIZE]), *tables)
-        for kind, at, size, name_at, name_size in spans[spans[:, S_KIND] != RECORDS].tolist():
+        blank_sets(s, np.ascontiguousarray(sets["at"]), np.ascontiguousarray(sets["size"]), *tables)
+        for kind, at, size, name_at, name_size in found[found["kind"] != RECORDS].tolist():
             if kind != CONFIG_VALUE:
                 text = s[at : at + size].tobytes()
                 if self._rename is not None and not (kind == KEEP and is_protocol_word(text)):

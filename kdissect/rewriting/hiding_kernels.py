@@ -19,15 +19,13 @@ from kdissect.capture.pcap import Bytes, Int, Ints, packet_at
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.keyed_hash import SECRET, scramble, slot
 from kdissect.kernels.memory import be16, be32
+from kdissect.kernels.structs import struct, view, width
 from kdissect.net import headers as hd
 from kdissect.net.headers import ip_header, is_tunnel, link_layer, under_ethertype
 from kdissect.net.tunnels import MAX_LAYERS, under_gre, under_mpls, under_ppp, under_udp
 
 IPV4, IPV6, MAC = range(3)
-CODE, HIGH, LOW = range(3)
-ADDRESS_COLUMNS = 3
-"""Of a row of `addresses`, a known address: its code, and the address in two words. The lowest bits of a code are the
-kind of the address, above them is the number of its stand-in, from 1 on; 0: the address stays."""
+"""Kinds of addresses."""
 KIND_BITS = 2
 ONE = 1 << KIND_BITS
 USED = 3
@@ -48,6 +46,22 @@ PACKET_ADDRESSES = 4 * (MAX_LAYERS + 1)
 Slots = NDArray[np.int32]
 
 
+@struct
+class Address:
+    """A known address."""
+
+    code: int
+    """Its kind, and above KIND_BITS the number of its stand-in, from 1 on; 0: the address stays."""
+    high: int
+    """The address in two words."""
+    low: int
+    """See there."""
+
+
+address_at = view(Address)
+ADDRESS_COLUMNS = width(Address)
+
+
 @part
 def first_slot(kind: Int, high: Int, low: Int, slots: Slots, state: Ints) -> Int:
     """Where the search for an address begins among the slots, a power of two of them."""
@@ -65,7 +79,8 @@ def row_of(kind: Int, high: Int, low: Int, slots: Slots, addresses: Ints, state:
     h = first_slot(kind, high, low, slots, state)
     while slots[h] != -1:
         row = np.int64(slots[h])
-        if addresses[row, LOW] == low and addresses[row, HIGH] == high and addresses[row, CODE] & (ONE - 1) == kind:
+        known = address_at(addresses, row)
+        if known.low == low and known.high == high and known.code & (ONE - 1) == kind:
             return row
         h = (h + 1) & mask
     row = state[USED]
@@ -74,9 +89,8 @@ def row_of(kind: Int, high: Int, low: Int, slots: Slots, addresses: Ints, state:
     state[USED] += 1
     state[kind] += 1
     slots[h] = row
-    addresses[row, CODE] = state[kind] << KIND_BITS | kind
-    addresses[row, HIGH] = high
-    addresses[row, LOW] = low
+    new = address_at(addresses, row)
+    new.code, new.high, new.low = state[kind] << KIND_BITS | kind, high, low
     return row
 
 
@@ -86,7 +100,7 @@ def stand_in(kind: Int, high: Int, low: Int, slots: Slots, addresses: Ints, stat
     row = row_of(kind, high, low, slots, addresses, state)
     if row < 0:
         return np.int64(0), np.int64(0)
-    n = addresses[row, CODE] >> KIND_BITS
+    n = address_at(addresses, row).code >> KIND_BITS
     if n == 0:
         return high, low
     if kind == IPV4:
@@ -322,7 +336,8 @@ def find_slots(addresses: Ints, count: Int, slots: Slots, state: Ints) -> None:
     """Enter the first `count` rows of `addresses` into empty (-1) slots."""
     mask = slots.size - 1
     for row in range(count):
-        h = first_slot(addresses[row, CODE] & (ONE - 1), addresses[row, HIGH], addresses[row, LOW], slots, state)
+        known = address_at(addresses, row)
+        h = first_slot(known.code & (ONE - 1), known.high, known.low, slots, state)
         while slots[h] != -1:
             h = (h + 1) & mask
         slots[h] = row

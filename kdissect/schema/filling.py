@@ -38,13 +38,21 @@ class FillRow:
     """A row of a fill program; `first` is what is passed over behind a number (`opcodes.BEHIND_AT`), too."""
 
     op: int
+    """What to do, as all fields here: `opcodes` says what they mean for it."""
     level: int
+    """The counter of the rows of its column."""
     column: int
+    """The column, -1: not asked for."""
     a: int
+    """Bytes of fixed fields, or the form of a length."""
     b: int
+    """The counter, or the width of the column."""
     c: int
+    """Where to go on, or whether the number is signed."""
     first: int
+    """What is passed over behind a number (`opcodes.BEHIND_AT`), or the first known tag."""
     known: int
+    """How many tags are known."""
 
 
 @struct
@@ -52,8 +60,11 @@ class Place:
     """Where a column starts, its validity bitmap, its text."""
 
     base: int
+    """Where it starts."""
     valid: int
+    """Where its validity bitmap starts."""
     text: int
+    """Where its text starts."""
 
 
 fill_row_at, column_at = view(FillRow), view(Place)

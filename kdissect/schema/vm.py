@@ -15,7 +15,7 @@ import numpy as np
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import copy_bytes, fetch, int16_at, int32_at
 from kdissect.kernels.signature import fields
-from kdissect.kernels.structs import struct, view
+from kdissect.kernels.structs import struct, view, width
 from kdissect.schema import opcodes as k
 
 Array = Any
@@ -37,16 +37,37 @@ class CountRow:
     """A row of a count program; `kind` is what `redact` does with a text."""
 
     op: int
+    """What to do, as all fields here: `opcodes` says what they mean for it."""
     a: int
+    """Bytes of fixed fields, or the form of a length."""
     b: int
+    """Whether null is allowed, or the error is the answer's own; the counter of unknown tags; where to go on."""
     c: int
+    """The counter, or where to go on."""
     d: int
+    """Least size of an element, or the first known tag."""
     e: int
+    """Where to go on behind the list, or how many tags are known."""
     unused: int
+    """Nothing."""
     kind: int
+    """What `redact` does with a text."""
 
 
-count_row_at = view(CountRow)
+@struct
+class Apart:
+    """A piece of a body that does not lie where it belongs."""
+
+    place: int
+    """Where it belongs."""
+    length: int
+    """Its bytes."""
+    at: int
+    """Where it lies."""
+
+
+count_row_at, apart_at = view(CountRow), view(Apart)
+APART_WIDTH = width(Apart)
 
 
 class Bodies(NamedTuple):
@@ -155,7 +176,7 @@ def _behind(apart: Array, o: Any) -> Any:
     low, high = np.int64(0), np.int64(apart.shape[0])
     while low < high:
         middle = (low + high) >> 1
-        if apart[middle, 0] + apart[middle, 1] > o:
+        if apart_at(apart, middle).place + apart_at(apart, middle).length > o:
             high = middle
         else:
             low = middle + 1
@@ -168,10 +189,11 @@ def _bring(s: Array, room: Array, apart: Array, o: Any, size: Any, stop: Any) ->
     where they are there then."""
     until = min(o + max(size, np.int64(BROUGHT)), stop)
     row = _behind(apart, o)
-    while row < apart.shape[0] and apart[row, 0] < until:
-        begin = max(o, apart[row, 0])
-        size = min(until, apart[row, 0] + apart[row, 1]) - begin
-        copy_bytes(room, begin, s, apart[row, 2] + begin - apart[row, 0], size)
+    while row < apart.shape[0] and apart_at(apart, row).place < until:
+        piece = apart_at(apart, row)
+        begin = max(o, piece.place)
+        size = min(until, piece.place + piece.length) - begin
+        copy_bytes(room, begin, s, piece.at + begin - piece.place, size)
         row += 1
     return until if until < stop else np.int64(ALL)
 
@@ -184,8 +206,8 @@ def count(
     """Check each of the `Bodies` in `s` against its program of the `Layouts`, which settles its status; count rows and
     bytes of columns into `counters`. `saved` is room for as many.
 
-    `apart` [n, 3], in rising order: of so many bytes from a place in `s` on the bytes lie somewhere else in it. Bytes
-    that are looked at, here or for a column, are brought to their place, through `room`, which is `s` then. `seen`
+    `apart`: rows of `Apart`, in rising order, pieces that lie somewhere else in `s`. Bytes that are looked at, here or
+    for a column, are brought to their place, through `room`, which is `s` then. `seen`
     int32 [4 n]: error_code, error_first, error_count, throttle_ms of each frame that fits; NO_CODE, 0, 0, -1 of one
     that does not, which does not change the counters either. `leftover`: of so many first frames, the bytes that stand
     behind the last field. Where it is 0 before, the bytes that are left over there are counted into it, and the body
@@ -225,7 +247,7 @@ def count(
         there = np.int64(ALL)  # up to where bytes are in their place
         if apart.shape[0] > 0:
             row = _behind(apart, o)
-            if row < apart.shape[0] and apart[row, 0] < stop:
+            if row < apart.shape[0] and apart_at(apart, row).place < stop:
                 there = o
         while True:
             if o + NEAR > there:

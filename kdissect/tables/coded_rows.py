@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,9 @@ from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY, UNSEEN_KEY
 from kdissect.tables.fetch_kernels import (
     ExchangeColumns,
+    FetchColumns,
     NamedPartitions,
+    PartitionColumns,
     RequestLists,
     ResponseLists,
     distinct_topics,
@@ -176,7 +179,7 @@ GIVEN = (
     "partition_index", "error_code", "high_watermark", "last_stable_offset", "log_start_offset", "records_bytes",
     "preferred_read_replica", "diverging_epoch.epoch",
 )  # fmt: skip
-"""Message fields, in the order of `fetch_kernels`."""
+"""Message fields, in the order of `fetch_kernels.RequestLists` and `NamedPartitions`."""
 FETCH_COLUMNS = (
     *EXCHANGE_KEYS, TIME_KEY, "broker", "request_last_at", "response_first_at", "queued_ms", "broker_ms", "api_version",
     "request_session_id", "session_epoch", "response_session_id", "replica_id", "is_raft", "max_wait_ms", "min_bytes",
@@ -190,7 +193,7 @@ PARTITION_COLUMNS = (
     "fetch_offset", "error_code", "high_watermark", "last_stable_offset", "broker_log_start_offset", "record_bytes",
     "preferred_read_replica", "diverging_epoch",
 )  # fmt: skip
-"""What rows have, in the order of `fetch_kernels`."""
+"""What rows have, in the order of `fetch_kernels.FetchColumns` and `PartitionColumns`."""
 COLUMNS = {
     "fetches": FETCH_COLUMNS,
     "fetch_partitions": PARTITION_COLUMNS,
@@ -226,21 +229,24 @@ def fetch_rows(block: Block, topics: Topics) -> Codes:
         size=plain(done.request_bytes, np.int64),
         unseen=plain(done.unseen_until, np.int64),
     )
+    session, epoch, wait, least, isolation, replica, follower = fields(said.request, ASKED_OF_ALL)
     asked = RequestLists(
-        body=block.body_of(ApiKey.FETCH, 0),
-        head=fields(said.request, ASKED_OF_ALL),
-        topic_begin=said.asked.topic_begin,
-        begin=said.asked.begin,
-        metadata=metadata,
-    )
+        block.body_of(ApiKey.FETCH, 0), session, epoch, wait, least, isolation, replica, follower,
+        topic_begin=said.asked.topic_begin, begin=said.asked.begin, metadata=metadata,
+    )  # fmt: skip
+    error, records = fields(said.given.partitions, ("error_code", "records_bytes"))
     given = ResponseLists(
         body=block.body_of(ApiKey.FETCH, 1),
         session=fields(said.response, ["session_id"])[0],
         topic_begin=said.given.topic_begin,
         begin=said.given.begin,
-        parts=fields(said.given.partitions, GIVEN),
+        error=error,
+        records=records,
     )
-    fill_fetches(rows, exchanges, asked, given, out, out.view(np.float64))
+    columns: list[Any] = [
+        column.view(np.float64) if name in REALS else column for name, column in zip(FETCH_COLUMNS, out, strict=True)
+    ]
+    fill_fetches(rows, exchanges, asked, given, FetchColumns(*columns))
     texts: dict[str, Sequence[str]] = {"broker": block.directory.brokers.texts, "client_id": done.client_ids}
     return Codes.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in FETCH_COLUMNS})
 
@@ -257,10 +263,12 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
     said.row = found[0]
     out = np.empty((len(PARTITION_COLUMNS), found.shape[1]), np.int64)
     asked_topic, gone_topic, given_topic = (topic for _, topic in placed)
-    named = NamedPartitions(asked_topic, gone_topic, given_topic, asked, forgotten, given)
+    named = NamedPartitions(
+        asked_topic, gone_topic, given_topic, asked[0], forgotten, given[0], asked[1], *given[1:]
+    )  # fmt: skip
     fill_partitions(
         found, found.shape[1], *block.keys, plain(done.request_first, np.int64), plain(done.error_code, np.int32),
-        named, out,
+        named, PartitionColumns(*out),
     )  # fmt: skip
     names, ids = zip(*topics.codes, strict=True) if topics.codes else ((), ())
     texts = {"topic": list(names), "topic_id": list(ids)}

@@ -25,21 +25,58 @@ Flags = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Reals = npt.NDArray[np.float64]
 
-# Rows of the matrices made here, in the order of the columns of `coded_rows`.
-(
-    HIGH, N, TIME, BROKER, USED, ANSWERED, QUEUED, SPENT, VERSION, SESSION, EPOCH, GIVEN_SESSION, REPLICA, RAFT, WAIT,
-    LEAST, ISOLATION, SENT, RETURNED, FAILED, RECORDS, THROTTLE, ERROR, CLIENT, BYTES, UNSEEN,
-) = range(26)  # fmt: skip
-FETCH_WIDTH = 26
-(
-    P_HIGH, P_N, P_TIME, P_TOPIC, P_TOPIC_ID, P_PARTITION, P_ASKED, P_GIVEN, P_GONE, P_OFFSET, P_ERROR, P_HIGHEST,
-    P_STABLE, P_START, P_RECORDS, P_PREFERRED, P_DIVERGING,
-) = range(17)  # fmt: skip
-PARTITION_WIDTH = 17
-# Fields of a request, of a partition that it names, and of one that is given.
-ASK_SESSION, ASK_EPOCH, ASK_WAIT, ASK_LEAST, ASK_ISOLATION, ASK_REPLICA, ASK_STATE = range(7)
-ASKED_PARTITION, ASKED_OFFSET = range(2)
-G_PARTITION, G_ERROR, G_HIGHEST, G_STABLE, G_START, G_RECORDS, G_PREFERRED, G_DIVERGING = range(8)
+
+class FetchColumns(NamedTuple):
+    """Fetches, a row each, NULL where null; in the order of `coded_rows.FETCH_COLUMNS`, which says what they are."""
+
+    high: Int64s
+    n: Int64s
+    time: Int64s
+    broker: Int64s
+    used: Int64s
+    answered: Int64s
+    queued: Reals
+    spent: Reals
+    version: Int64s
+    session: Int64s
+    epoch: Int64s
+    given_session: Int64s
+    replica: Int64s
+    raft: Int64s
+    wait: Int64s
+    least: Int64s
+    isolation: Int64s
+    sent: Int64s
+    returned: Int64s
+    failed: Int64s
+    records: Int64s
+    throttle: Reals
+    error: Int64s
+    client: Int64s
+    bytes: Int64s
+    unseen: Int64s
+
+
+class PartitionColumns(NamedTuple):
+    """Partitions of fetches, likewise, in the order of `coded_rows.PARTITION_COLUMNS`."""
+
+    high: Int64s
+    n: Int64s
+    time: Int64s
+    topic: Int64s
+    topic_id: Int64s
+    partition: Int64s
+    asked: Int64s
+    given: Int64s
+    gone: Int64s
+    offset: Int64s
+    error: Int64s
+    highest: Int64s
+    stable: Int64s
+    start: Int64s
+    records: Int64s
+    preferred: Int64s
+    diverging: Int64s
 
 
 class ExchangeColumns(NamedTuple):
@@ -84,8 +121,20 @@ class RequestLists(NamedTuple):
 
     body: Int64s
     """By exchange, which of them is its request; -1 none."""
-    head: Int64s
-    """[ASK_SESSION to ASK_STATE, requests], NULL where null."""
+    session: Int64s
+    """SessionId of each, NULL where null, as the next six."""
+    epoch: Int64s
+    """SessionEpoch."""
+    wait: Int64s
+    """MaxWaitMs."""
+    least: Int64s
+    """MinBytes."""
+    isolation: Int64s
+    """IsolationLevel."""
+    replica: Int64s
+    """ReplicaId, up to version 14."""
+    follower: Int64s
+    """ReplicaId of ReplicaState, from then on."""
     topic_begin: Int64s
     """Where each one's topics begin."""
     begin: Int64s
@@ -105,23 +154,39 @@ class ResponseLists(NamedTuple):
     """Where each one's topics begin."""
     begin: Int64s
     """Where each topic's partitions begin."""
-    parts: Int64s
-    """[G_PARTITION to G_DIVERGING, partitions], NULL where null."""
+    error: Int64s
+    """ErrorCode of each partition, NULL where null."""
+    records: Int64s
+    """Bytes of its records, likewise."""
 
 
 class NamedPartitions(NamedTuple):
-    """The partitions that requests ask for and forget, and that responses give."""
+    """The partitions that requests ask for and forget, and that responses give; numbers are NULL where null."""
 
     requested_topic: Int64s
     """Code of each one's topic; the next two alike."""
     forgotten_topic: Int64s
     returned_topic: Int64s
     requested: Int64s
-    """[ASKED_PARTITION and ASKED_OFFSET, partitions], NULL where null."""
+    """Number of each partition; the next two alike."""
     forgotten: Int64s
-    """Numbers of the partitions."""
     returned: Int64s
-    """[G_PARTITION to G_DIVERGING, partitions], NULL where null."""
+    offset: Int64s
+    """FetchOffset of those that are asked for."""
+    error: Int64s
+    """ErrorCode of those that are given; so are all that follow."""
+    highest: Int64s
+    """HighWatermark."""
+    stable: Int64s
+    """LastStableOffset."""
+    start: Int64s
+    """LogStartOffset."""
+    records: Int64s
+    """Bytes of the records."""
+    preferred: Int64s
+    """PreferredReadReplica."""
+    diverging: Int64s
+    """Epoch of DivergingEpoch."""
 
 
 EXCHANGES = fields(
@@ -129,9 +194,11 @@ EXCHANGES = fields(
     "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const b1[:] const i2[:] "
     "const i4[:] const i4[:] const i4[:] const i4[:] const i4[:] const i8[:] const i8[:]",
 )
-REQUESTS = fields(RequestLists, "const i8[:] const i8[:,:] const i8[:] const i8[:] const b1[:]")
-RESPONSES = fields(ResponseLists, "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:,:]")
-PARTITIONS = fields(NamedPartitions, "const i8[:] const i8[:] const i8[:] const i8[:,:] const i8[:] const i8[:,:]")
+REQUESTS = fields(RequestLists, "const i8[:] " * 10 + "const b1[:]")
+RESPONSES = fields(ResponseLists, "const i8[:] " * 6)
+PARTITIONS = fields(NamedPartitions, "const i8[:] " * 14)
+FETCHES = fields(FetchColumns, "i8[:] " * 6 + "f8[:] " * 2 + "i8[:] " * 13 + "f8[:] " + "i8[:] " * 4)
+ROWS_OF_PARTITIONS = fields(PartitionColumns, "i8[:] " * 17)
 """What kernels that take them declare."""
 
 
@@ -203,99 +270,95 @@ def spread(
                 row[at], topic[at] = rows[body], topics[t]
 
 
-@part
-def head_of(i: Scalar, row: Scalar, e: ExchangeColumns, out: Int64s, real: Reals) -> None:
-    """HIGH to SPENT."""
-    out[HIGH, i], out[N, i], out[TIME, i] = e.high[row], e.n[row], micros(e.first[row])
-    out[BROKER, i], out[USED, i], out[ANSWERED, i] = e.broker[row], micros(e.last[row]), micros(e.answer[row])
-    real[QUEUED, i] = e.queued[row] / 1e6 if e.split[row] else np.nan
-    real[SPENT, i] = e.spent[row] / 1e6 if e.split[row] else np.nan
-
-
-@kernel("const i8[:] EXCHANGES REQUESTS RESPONSES i8[:,:] f8[:,:]")
+@kernel("const i8[:] EXCHANGES REQUESTS RESPONSES FETCHES")
 def fill_fetches(
-    rows: Int64s, e: ExchangeColumns, requests: RequestLists, responses: ResponseLists, out: Int64s, real: Reals
+    rows: Int64s, e: ExchangeColumns, requests: RequestLists, responses: ResponseLists, out: FetchColumns
 ) -> None:
-    """Rows of fetches into `out`, whose memory is `real`'s too. `rows`: the exchanges."""
+    """Rows of fetches into `out`. `rows`: the exchanges."""
     for i in range(rows.size):
         row = rows[i]
-        head_of(i, row, e, out, real)
-        real[THROTTLE, i] = np.float64(e.throttle[row]) if e.throttle[row] >= 0 else np.nan
-        out[VERSION, i] = NULL if e.version[row] == -1 else np.int64(e.version[row])
-        out[CLIENT, i], out[BYTES, i] = e.client[row], NULL if e.size[row] == -1 else e.size[row]
-        out[UNSEEN, i] = micros(e.unseen[row])
+        out.high[i], out.n[i], out.time[i] = e.high[row], e.n[row], micros(e.first[row])
+        out.broker[i], out.used[i], out.answered[i] = e.broker[row], micros(e.last[row]), micros(e.answer[row])
+        out.queued[i] = e.queued[row] / 1e6 if e.split[row] else np.nan
+        out.spent[i] = e.spent[row] / 1e6 if e.split[row] else np.nan
+        out.throttle[i] = np.float64(e.throttle[row]) if e.throttle[row] >= 0 else np.nan
+        out.version[i] = NULL if e.version[row] == -1 else np.int64(e.version[row])
+        out.client[i], out.bytes[i] = e.client[row], NULL if e.size[row] == -1 else e.size[row]
+        out.unseen[i] = micros(e.unseen[row])
         code = np.int64(NULL)
         if e.errors[row] >= 0:
             code = np.int64(0) if e.error[row] == NO_CODE else np.int64(e.error[row])
-        out[ERROR, i] = code
-        body = requests.body[row]
-        if body < 0:
-            for column in (SESSION, EPOCH, REPLICA, RAFT, WAIT, LEAST, ISOLATION, SENT):
-                out[column, i] = NULL
-        else:
-            head, topic_begin = requests.head, requests.topic_begin
-            out[SESSION, i], out[EPOCH, i] = head[ASK_SESSION, body], head[ASK_EPOCH, body]
-            out[WAIT, i], out[LEAST, i], out[ISOLATION, i] = (
-                head[ASK_WAIT, body], head[ASK_LEAST, body], head[ASK_ISOLATION, body],
-            )  # fmt: skip
-            follower = head[ASK_REPLICA, body]
-            if follower == NULL:
-                follower = head[ASK_STATE, body]
-            out[REPLICA, i] = np.int64(-1) if follower == NULL else follower
-            out[RAFT, i] = 0
-            for t in range(topic_begin[body], topic_begin[body + 1]):
-                if requests.metadata[t]:
-                    out[RAFT, i] = 1
-            out[SENT, i] = requests.begin[topic_begin[body + 1]] - requests.begin[topic_begin[body]]
-        body = responses.body[row]
-        if body < 0:
-            for column in (GIVEN_SESSION, RETURNED, FAILED, RECORDS):
-                out[column, i] = NULL
-        else:
-            out[GIVEN_SESSION, i] = responses.session[body]
-            begun, ended = (
-                responses.begin[responses.topic_begin[body]],
-                responses.begin[responses.topic_begin[body + 1]],
-            )
-            failed, records = np.int64(0), np.int64(0)
-            for at in range(begun, ended):
-                if responses.parts[G_ERROR, at] != 0 and responses.parts[G_ERROR, at] != NULL:
-                    failed += 1
-                records += max(responses.parts[G_RECORDS, at], 0)
-            out[RETURNED, i], out[FAILED, i], out[RECORDS, i] = ended - begun, failed, records
+        out.error[i] = code
+        _fill_request(i, requests.body[row], requests, out)
+        _fill_response(i, responses.body[row], responses, out)
 
 
-@kernel("const i8[:,:] i8 const i8[:] const i8[:] const i8[:] const i4[:] PARTITIONS i8[:,:]")
+@part
+def _fill_request(i: Scalar, body: Scalar, requests: RequestLists, out: FetchColumns) -> None:
+    """What a request tells of a fetch; `body` -1: nothing."""
+    if body < 0:
+        out.session[i], out.epoch[i], out.wait[i], out.least[i], out.isolation[i] = NULL, NULL, NULL, NULL, NULL
+        out.replica[i], out.raft[i], out.sent[i] = NULL, NULL, NULL
+        return
+    topic_begin = requests.topic_begin
+    out.session[i], out.epoch[i] = requests.session[body], requests.epoch[body]
+    out.wait[i], out.least[i], out.isolation[i] = requests.wait[body], requests.least[body], requests.isolation[body]
+    follower = requests.replica[body]
+    if follower == NULL:
+        follower = requests.follower[body]
+    out.replica[i] = np.int64(-1) if follower == NULL else follower
+    out.raft[i] = 0
+    for t in range(topic_begin[body], topic_begin[body + 1]):
+        if requests.metadata[t]:
+            out.raft[i] = 1
+    out.sent[i] = requests.begin[topic_begin[body + 1]] - requests.begin[topic_begin[body]]
+
+
+@part
+def _fill_response(i: Scalar, body: Scalar, responses: ResponseLists, out: FetchColumns) -> None:
+    """What a response tells of a fetch; `body` -1: nothing."""
+    if body < 0:
+        out.given_session[i], out.returned[i], out.failed[i], out.records[i] = NULL, NULL, NULL, NULL
+        return
+    out.given_session[i] = responses.session[body]
+    begun = responses.begin[responses.topic_begin[body]]
+    ended = responses.begin[responses.topic_begin[body + 1]]
+    failed, records = np.int64(0), np.int64(0)
+    for at in range(begun, ended):
+        if responses.error[at] != 0 and responses.error[at] != NULL:
+            failed += 1
+        records += max(responses.records[at], 0)
+    out.returned[i], out.failed[i], out.records[i] = ended - begun, failed, records
+
+
+@kernel("const i8[:,:] i8 const i8[:] const i8[:] const i8[:] const i4[:] PARTITIONS ROWS_OF_PARTITIONS")
 def fill_partitions(
-    pairs: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, partitions: NamedPartitions,
-    out: Int64s,
+    pairs: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, named: NamedPartitions,
+    out: PartitionColumns,
 ) -> None:  # fmt: skip
     """Rows of partitions into `out`: `count` that were put together as `pairs` says (`partition_pairs.pair`). A row
     that was not read has index -1. `high` to `error` as in `ExchangeColumns`."""
-    requested, returned = partitions.requested, partitions.returned
     for i in range(count):
         row, a, g, v = pairs[0, i], pairs[1, i], pairs[2, i], pairs[3, i]
-        out[P_HIGH, i], out[P_N, i], out[P_TIME, i] = high[row], n[row], micros(first[row])
-        out[P_ASKED, i], out[P_GONE, i], out[P_GIVEN, i] = a >= 0, g >= 0, v >= 0
+        out.high[i], out.n[i], out.time[i] = high[row], n[row], micros(first[row])
+        out.asked[i], out.gone[i], out.given[i] = a >= 0, g >= 0, v >= 0
         if a >= 0:
-            out[P_TOPIC, i], out[P_PARTITION, i] = partitions.requested_topic[a], requested[ASKED_PARTITION, a]
+            out.topic[i], out.partition[i] = named.requested_topic[a], named.requested[a]
         elif v >= 0:
-            out[P_TOPIC, i], out[P_PARTITION, i] = partitions.returned_topic[v], returned[G_PARTITION, v]
+            out.topic[i], out.partition[i] = named.returned_topic[v], named.returned[v]
         else:
-            out[P_TOPIC, i], out[P_PARTITION, i] = partitions.forgotten_topic[g], partitions.forgotten[g]
-        out[P_TOPIC_ID, i] = out[P_TOPIC, i]
-        out[P_OFFSET, i] = requested[ASKED_OFFSET, a] if a >= 0 else NULL
+            out.topic[i], out.partition[i] = named.forgotten_topic[g], named.forgotten[g]
+        out.topic_id[i] = out.topic[i]
+        out.offset[i] = named.offset[a] if a >= 0 else NULL
         code = np.int64(NULL)
         if v >= 0:
-            code = returned[G_ERROR, v]
-            out[P_HIGHEST, i], out[P_STABLE, i], out[P_START, i] = (
-                returned[G_HIGHEST, v], returned[G_STABLE, v], returned[G_START, v],
-            )  # fmt: skip
-            out[P_RECORDS, i] = max(returned[G_RECORDS, v], 0)
-            out[P_PREFERRED, i], out[P_DIVERGING, i] = returned[G_PREFERRED, v], returned[G_DIVERGING, v]
+            code = named.error[v]
+            out.highest[i], out.stable[i], out.start[i] = named.highest[v], named.stable[v], named.start[v]
+            out.records[i] = max(named.records[v], 0)
+            out.preferred[i], out.diverging[i] = named.preferred[v], named.diverging[v]
         else:
-            for column in (P_HIGHEST, P_STABLE, P_START, P_RECORDS, P_PREFERRED, P_DIVERGING):
-                out[column, i] = NULL
+            out.highest[i], out.stable[i], out.start[i], out.records[i] = NULL, NULL, NULL, NULL
+            out.preferred[i], out.diverging[i] = NULL, NULL
         if error[row] != NO_CODE and error[row] != 0:
             code = np.int64(error[row])
-        out[P_ERROR, i] = code
+        out.error[i] = code

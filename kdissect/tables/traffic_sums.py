@@ -16,22 +16,55 @@ from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.codes import NULL, Codes
 from kdissect.arrays.lending import Lender
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.structs import rows_of, struct, view, width
 from kdissect.schema.apikeys import ApiKey
-from kdissect.tables import fetch_kernels as fk
 from kdissect.tables.coded_rows import SEED, Topics, fields
+from kdissect.tables.fetch_kernels import ROWS_OF_PARTITIONS, PartitionColumns  # noqa: F401  (named in a signature)
 from kdissect.tables.fetch_rows import GIVEN, NamedFetches, fetch_at, partition_at
 from kdissect.tables.table_block import Block
 
 Int64s = npt.NDArray[np.int64]
 
-ASKER, TOPIC, PARTITION, WRITTEN, READ, LAG, AT, HIGH, N = range(9)
-"""Columns of sums, -1 where unknown: codes of who asked whom and of the topic, bytes, the lag that was told last, and
-when (microseconds, LAST for an unknown time), by the exchange with these keys."""
-WIDTH = 9
 LAST = 2**63 - 1
 """When a lag of unknown time was told."""
-COUNT, LATEST = range(2)
-"""What is known of a list of sums: how many there are, and which of them was used last."""
+
+
+@struct
+class Sum:
+    """A row of sums, -1 where unknown."""
+
+    asker: int
+    """Code of who asked whom."""
+    topic: int
+    """Code of the topic."""
+    partition: int
+    """Its number."""
+    written: int
+    """Bytes written."""
+    read: int
+    """Bytes read."""
+    lag: int
+    """The lag that was told last."""
+    at: int
+    """When, in microseconds, LAST for an unknown time."""
+    high: int
+    """By the exchange with these keys: its connection's id."""
+    n: int
+    """Its ordinal there."""
+
+
+@struct
+class Known:
+    """What is known of a list of sums."""
+
+    count: int
+    """How many there are."""
+    latest: int
+    """Which of them was used last."""
+
+
+sum_at, known_at = view(Sum), view(Known)
+WIDTH = width(Sum)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,11 +98,9 @@ def _place(
     asker: Scalar, topic: Scalar, partition: Scalar, sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar
 ) -> Scalar:
     """The sum for these, a new one where there is none."""
-    at = lookup[LATEST]
-    if (
-        at < lookup[COUNT] and sums[at, PARTITION] == partition and sums[at, TOPIC] == topic
-        and sums[at, ASKER] == asker
-    ):  # fmt: skip
+    known = known_at(lookup, 0)
+    at = known.latest
+    if at < known.count and _is_of(sum_at(sums, at), asker, topic, partition):
         return at
     mixed: Scalar = (seed ^ asker) * np.int64(1099511628211)
     mixed = (mixed ^ (mixed >> 31) ^ topic) * np.int64(1099511628211)
@@ -78,19 +109,22 @@ def _place(
     place = (mixed ^ (mixed >> 32)) & mask
     while table[place] >= 0:
         at = table[place]
-        if sums[at, PARTITION] == partition and sums[at, TOPIC] == topic and sums[at, ASKER] == asker:
-            lookup[LATEST] = at
+        if _is_of(sum_at(sums, at), asker, topic, partition):
+            known.latest = at
             return at
         place = (place + 1) & mask
-    at = lookup[COUNT]
-    lookup[COUNT] = at + 1
-    lookup[LATEST] = at
+    at = known.count
+    known.count, known.latest = at + 1, at
     table[place] = at
-    sums[at, ASKER], sums[at, TOPIC], sums[at, PARTITION] = asker, topic, partition
-    for column in range(WRITTEN, AT + 1):
-        sums[at, column] = -1
-    sums[at, HIGH], sums[at, N] = 0, 0
+    new = sum_at(sums, at)
+    new.asker, new.topic, new.partition = asker, topic, partition
+    new.written, new.read, new.lag, new.at, new.high, new.n = -1, -1, -1, -1, 0, 0
     return at
+
+
+@part
+def _is_of(one: Sum, asker: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
+    return one.partition == partition and one.topic == topic and one.asker == asker
 
 
 @part
@@ -118,14 +152,14 @@ def _behind(high: Scalar, n: Scalar, other_high: Scalar, other_n: Scalar) -> Sca
 
 
 @part
-def _note_lag(lag: Scalar, time: Scalar, high: Scalar, n: Scalar, at: Scalar, sums: Int64s) -> None:
+def _note_lag(lag: Scalar, time: Scalar, high: Scalar, n: Scalar, one: Sum) -> None:
     """A lag that was told; the last one stays, of one instant that of the last exchange id."""
-    when = np.int64(LAST) if time == NULL else time
-    last = sums[at, LAG] < 0 or when > sums[at, AT]
-    if not last and when == sums[at, AT]:
-        last = _behind(high, n, sums[at, HIGH], sums[at, N])
+    when: Scalar = np.int64(LAST) if time == NULL else time
+    last = one.lag < 0 or when > one.at
+    if not last and when == one.at:
+        last = _behind(high, n, one.high, one.n)
     if last:
-        sums[at, LAG], sums[at, AT], sums[at, HIGH], sums[at, N] = lag, when, high, n
+        one.lag, one.at, one.high, one.n = lag, when, high, n
 
 
 @part
@@ -135,8 +169,8 @@ def lag_of(high: Scalar, offset: Scalar) -> Scalar:
 
 
 @part
-def _read(records: Scalar, at: Scalar, sums: Int64s) -> None:
-    sums[at, READ] = records if sums[at, READ] < 0 else sums[at, READ] + records
+def _read(records: Scalar, one: Sum) -> None:
+    one.read = records if one.read < 0 else one.read + records
 
 
 @kernel("const i8[:,:] const i8[:,:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
@@ -152,28 +186,27 @@ def add_read(
         asker = askers[row.exchange]
         for _ in range(row.partitions):
             named = partition_at(partitions, q)
-            at = _place(asker, codes[named.topic], named.partition, sums, table, lookup, seed)
+            one = sum_at(sums, _place(asker, codes[named.topic], named.partition, sums, table, lookup, seed))
             if named.flags & GIVEN:
-                _read(named.records, at, sums)
+                _read(named.records, one)
             if named.high >= 0 and named.offset >= 0:
-                _note_lag(lag_of(named.high, named.offset), row.time, row.connection, row.ordinal, at, sums)
+                _note_lag(lag_of(named.high, named.offset), row.time, row.connection, row.ordinal, one)
             q += 1
 
 
-@kernel("const i8[:] const i8[:] const i8[:,:] i8[:,:] i8[:] i8[:] i8")
+@kernel("const i8[:] const i8[:] ROWS_OF_PARTITIONS i8[:,:] i8[:] i8[:] i8")
 def add_fetched(
-    row: Int64s, askers: Int64s, partitions: Int64s, sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar
+    row: Int64s, askers: Int64s, partitions: PartitionColumns, sums: Int64s, table: Int64s, lookup: Int64s, seed: Scalar
 ) -> None:
     """Partitions of fetches as `fetch_kernels.fill_partitions` has made them; `row`: of each its exchange."""
     for q in range(row.size):
-        topic, partition = partitions[fk.P_TOPIC, q], partitions[fk.P_PARTITION, q]
-        at = _place(askers[row[q]], topic, partition, sums, table, lookup, seed)
-        if partitions[fk.P_GIVEN, q] == 1:
-            _read(partitions[fk.P_RECORDS, q], at, sums)
-        high, offset = partitions[fk.P_HIGHEST, q], partitions[fk.P_OFFSET, q]
-        if partitions[fk.P_ERROR, q] == 0 and high >= 0 and offset >= 0:
-            lag = lag_of(high, offset)
-            _note_lag(lag, partitions[fk.P_TIME, q], partitions[fk.P_HIGH, q], partitions[fk.P_N, q], at, sums)
+        topic, partition = partitions.topic[q], partitions.partition[q]
+        one = sum_at(sums, _place(askers[row[q]], topic, partition, sums, table, lookup, seed))
+        if partitions.given[q] == 1:
+            _read(partitions.records[q], one)
+        high, offset = partitions.highest[q], partitions.offset[q]
+        if partitions.error[q] == 0 and high >= 0 and offset >= 0:
+            _note_lag(lag_of(high, offset), partitions.time[q], partitions.high[q], partitions.n[q], one)
 
 
 @kernel("const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
@@ -187,10 +220,9 @@ def add_produced(
         asker = askers[rows[body]]
         for t in range(topic_begin[body], topic_begin[body + 1]):
             for a in range(begin[t], begin[t + 1]):
-                at = _place(asker, topics[t], numbers[a], sums, table, lookup, seed)
+                one = sum_at(sums, _place(asker, topics[t], numbers[a], sums, table, lookup, seed))
                 if sizes.size:
-                    size = max(sizes[a], np.int64(0))
-                    sums[at, WRITTEN] = size if sums[at, WRITTEN] < 0 else sums[at, WRITTEN] + size
+                    one.written = max(one.written, np.int64(0)) + max(sizes[a], np.int64(0))
 
 
 def traffic(
@@ -206,7 +238,7 @@ def traffic(
     table[:] = -1
     brokers = block.directory.brokers.texts
     asked_by = (done.client.astype(np.int64) + 1) * (len(brokers) + 1) + block.directory.broker_codes(done.conn) + 1
-    known = np.zeros(2, np.int64)
+    known = np.zeros(width(Known), np.int64)
     for named, side in ((asked, 0), (given, 1)):
         number, *size = fields(named.partitions, ("index",) if side else ("index", "records_bytes"))
         sizes = size[0] if size else np.zeros(0, np.int64)
@@ -215,10 +247,10 @@ def traffic(
             sums, table, known, SEED,
         )  # fmt: skip
     if partitions.num_rows:
-        add_fetched(said.row, asked_by, partitions.matrix, sums, table, known, SEED)
+        add_fetched(said.row, asked_by, PartitionColumns(*partitions.matrix), sums, table, known, SEED)
     if direct_fetches is not None:
         codes = topics.lookup_codes(direct_fetches.topics)
         add_read(direct_fetches.rows.fetches, direct_fetches.rows.partitions, asked_by, codes, sums, table, known, SEED)
-    rows = sums[: known[COUNT]].copy()
-    client, broker = np.divmod(rows[:, ASKER], len(brokers) + 1)
+    rows = sums[: known_at(known, 0).count].copy()
+    client, broker = np.divmod(rows_of(Sum, rows)["asker"], len(brokers) + 1)
     return Sums(rows, client - 1, broker - 1, done.client_ids, list(brokers), list(topics.codes))

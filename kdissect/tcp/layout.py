@@ -157,20 +157,27 @@ class Clock:
     """The delay to the capture point, from timestamps of a direction's packets (`kdissect.tcp.one_way`), ns."""
 
     begun: int
+    """1 once a first timestamp came."""
     tick: int
     """Of the sender's clock; 0 not found yet, -1 nothing can be known."""
     first_time: int
+    """When that packet came, ns."""
     first_stamp: int
+    """Its timestamp."""
     stamp: int
     """The latest timestamp, in ticks since the first."""
     base: int
     """The least delay, as it was at `base_time`."""
     base_time: int
+    """When that was so, ns."""
     raised: int
     """1 while a window's minimum was above what clocks explain."""
     window_since: int
+    """When the window began, ns."""
     minimum: int
+    """The window's least delay."""
     minimum_time: int
+    """When its packet came, ns."""
     count: int
     """Packets of the window."""
     settled_at: int
@@ -178,9 +185,11 @@ class Clock:
     minimum_before: int
     """Of the window before, NULL none."""
     time_before: int
+    """When the packet of that one came, ns."""
     drift: int
     """What minima of neighbouring windows differ by, added up, and the time between them."""
     drift_time: int
+    """That time, ns."""
     level: int
     """The rise that several packets agreed on, 0 none."""
     above: int
@@ -207,7 +216,9 @@ class Arrival:
     bare: int
     """As of a request (`kdissect.kafka.streams.state`), here and below."""
     proof: int
+    """As of a request, too."""
     resent: int
+    """As of a request, too."""
 
 
 @struct
@@ -215,6 +226,7 @@ class Direction:
     """One direction of a connection."""
 
     next: int
+    """The position of the next byte in order."""
     started: int
     """0 nothing seen, 1 the position of the first data is a guess, 2 known from a SYN."""
     mode: int
@@ -222,36 +234,55 @@ class Direction:
     need: int
     """Body bytes of the current frame still to come; -1 between frames."""
     size: int
+    """Body bytes of the current frame."""
     first: int
+    """When the current frame's first byte came, ns."""
     latest: int
+    """When the latest of its bytes came, ns."""
     packet: int
+    """The packet that brought the latest of them."""
     prefix_bytes: int
+    """How many bytes of the current length prefix are there, 0 to 3."""
     prefix: int
+    """What they say so far."""
     at: int
     """The only piece so far of the current frame (or -1 when there are nodes, or none)."""
     length: int
+    """Its bytes."""
     head: int
+    """First node of the current frame's pieces, or of the window that is searched, -1 none."""
     tail: int
+    """The last of these nodes."""
     missing: int
     """Bytes of the current frame in holes."""
     cut: int
     """Bytes of the current frame cut off by the snap length."""
     ahead_head: int
+    """First node of the segments that wait behind a hole, -1 none."""
     ahead: int
     """Segments ahead of the hole."""
     ahead_bytes: int
+    """Their bytes."""
     acked: int
     """Highest position of this direction that the other side acknowledged, NULL unknown."""
     fin: int
+    """The position behind the last byte, as a FIN says, -1 unknown."""
     hole_since: int
     """Value of the connection's `packets` when `hole_acked` was noted, -1: no hole is known to be acknowledged."""
     retransmitted: int
+    """Bytes that were sent again."""
     out_of_order: int
+    """Segments that came behind later ones, and were not sent again."""
     missing_total: int
+    """Bytes of the direction that were never captured."""
     packets: int
+    """Packets of the direction."""
     bytes: int
+    """Bytes of payload on the wire, those sent again too."""
     zero_since: int
+    """Since when its receive window is closed, ns, NULL: it is open."""
     zero_total: int
+    """How long it was closed before, ns."""
     window: int
     """Bytes in the window that is searched for a frame."""
     searched: int
@@ -259,6 +290,7 @@ class Direction:
     budget: int
     """What trials may still cost in this search."""
     wild: int
+    """Where a segment ended that was too far ahead to be believed, -1 none: one that goes on there is."""
     floor: int
     """Round trip of the direction's bytes and their acknowledgement, ns, -1 unknown (`kdissect.tcp.roundtrip`)."""
     floor_kind: int
@@ -284,6 +316,7 @@ class Direction:
     """How many answers acknowledged bytes of the direction later than any host delays it, though a bare acknowledgement
     may be missing before them; and how many of them in a row."""
     late_run: int
+    """See `late`."""
     bares: int
     """How many packets of the direction were acknowledgements without bytes."""
     gap_at: int
@@ -309,6 +342,7 @@ class Direction:
     waited: Arrival
     """Of the segment that is read now, if it waited behind a hole; else its `acked` is NULL."""
     lost_segments: int
+    """Segments that were sent again, or that filled a hole."""
     rise: int
     """How much longer than the fastest the latest packet was on its way here, ns, 0 where that is not known."""
     first_rise: int
@@ -318,6 +352,7 @@ class Direction:
     stamp_turn: int
     """Which of them is the next to be forgotten."""
     clock: Clock
+    """What its timestamps say of delays."""
     closed_at: int
     """When the direction sent its first FIN or RST, NULL not yet."""
     sent_end: Annotated[list[int], SENT]
@@ -335,8 +370,11 @@ class Direction:
     timed_end: int
     """The position behind the latest segment that was timed, when it was sent (NULL: in doubt), and acknowledged."""
     timed_since: int
+    """See `timed_end`."""
     timed_at: int
+    """See `timed_end`."""
     frames: int
+    """Frames that were found."""
     begin16a: int
     """The first eight bytes of the direction, to name protocols by."""
     begin16b: int
@@ -344,12 +382,17 @@ class Direction:
     begun: int
     """1 when its very first bytes are there, or may still come."""
     cut_total: int
+    """Bytes that a snap length cut off."""
     skipped: int
+    """Bytes that the present search has passed over."""
     highest: int
+    """The highest position so far, behind a segment's last byte."""
     highest_time: int
+    """When its segment came, ns."""
     recent: int
     """Place in the ring of recent packets, which tells duplicates."""
     ahead_tail: int
+    """The last node of the segments that wait behind a hole, -1 none."""
     isn: int
     """Sequence number of the SYN, NULL unknown."""
     side: int
@@ -393,6 +436,7 @@ class Connection:
     """A connection with its two directions."""
 
     flow: int
+    """Number of its flow."""
     place: int
     """Where on the heap it lies."""
     first: int
@@ -400,7 +444,9 @@ class Connection:
     sequence: int
     """Sequence number of the first packet, with its direction in bit 32."""
     last: int
+    """Time of the latest packet, ns."""
     start_seen: int
+    """1 when a SYN was captured."""
     end: int
     """An `End`."""
     closer: int
@@ -411,12 +457,17 @@ class Connection:
     kafka: int
     """1 once a frame was confirmed, -1 once it was ruled out, 0 undecided."""
     packets: int
+    """Packets so far."""
     request_head: int
+    """The oldest request that waits, -1 none."""
     request_tail: int
+    """The newest of them."""
     requests_open: int
+    """How many wait."""
     requests: int
     """Ordinal of the last request."""
     orphans: int
+    """Responses without a request so far: the next one's ordinal."""
     answered_last: int
     """When the last byte of the latest response arrived."""
     sasl: int
@@ -439,20 +490,29 @@ class Connection:
     round_min: int
     """Smallest and largest round trip to the broker that was in force for an answered exchange, ns, -1 none."""
     round_max: int
+    """See `round_min`."""
     rounds: Annotated[list[int], ROUNDS]
     """Round trips (ns) that were in force."""
     rounds_count: Annotated[list[int], ROUNDS]
     """For how many answered exchanges each of them was; 0: the place is free."""
     client_id: int
+    """Code of the first client id, -1 none so far."""
     problems: int
+    """Rows of problems so far."""
     exchanges: int
+    """Exchanges so far."""
     number: int
     """Number of the connection in its capture, in order of first packets."""
     held_head: int
+    """The oldest response that waits for its request, -1 none."""
     held: int
+    """How many wait."""
     first_packet: int
+    """The packet that began it."""
     tokens: int
+    """Bare SASL tokens so far."""
     duplicates: int
+    """Copies of packets that were left out."""
     news: int
     """1 when its endpoints' roles are not told to the host yet."""
     sealed: int
@@ -504,10 +564,15 @@ class Node:
     """A piece of a stream."""
 
     next: int
+    """The next of its list, -1 none; the next free one."""
     at: int
+    """Where its bytes lie."""
     length: int
+    """Captured bytes in the low 31 bits; of a segment that waits, bytes on the wire from bit 32 on."""
     time: int
+    """When it came, ns."""
     packet: int
+    """The packet that brought it."""
     position: int
     """Stream position (segments that wait behind a hole), or 1 where a segment begins (pieces of a search window)."""
     hole_since: int
@@ -523,9 +588,11 @@ class Control:
     node_free: int
     """First free node, -1 none; free structs are chained through their first word."""
     nodes_left: int
+    """How many nodes are free."""
     final: int
     """A `Final`."""
     connection_free: int
+    """First free connection, -1 none."""
     number: int
     """Connections so far."""
     resume: int
@@ -537,17 +604,21 @@ class Control:
     out: int
     """Rows of exchanges for the host."""
     request_free: int
+    """First free request that was taken before, -1 none."""
     request_fresh: int
     """The first request that was never taken: those from there on are free too, and zeros."""
     requests_left: int
+    """How many requests are free."""
     last_request: int
     """The place behind which no request has ever waited."""
     client_ids: int
     """Client ids that are known."""
     client_bytes: int
+    """Their bytes."""
     ended: int
     """Rows of finished connections for the host."""
     connections_left: int
+    """How many connections are free."""
     slot: int
     """Address of the slot that is filled now."""
     sealed: int
@@ -565,10 +636,15 @@ class Outgoing:
     """The next bytes of a stream, at OUT."""
 
     at: int
+    """Where they lie, HOLE or CUT."""
     captured: int
+    """How many were captured."""
     wire: int
+    """How many were on the wire."""
     time: int
+    """When they came, ns."""
     packet: int
+    """The packet that brought them."""
     arrival: Arrival
     """Of a segment that waited."""
 
@@ -580,12 +656,19 @@ class Problem:
     kind: int
     """A `kdissect.problems.Kind`."""
     connection: int
+    """Number of the connection."""
     time: int
+    """When it showed, ns."""
     packet: int
+    """The packet that showed it."""
     direction: int
+    """0 or 1: the direction of the connection."""
     position: int
+    """Stream position where it is."""
     bytes: int
+    """How many bytes it is about."""
     detail: int
+    """What the kind has besides, such as another packet."""
 
 
 connection_at = view(Connection)

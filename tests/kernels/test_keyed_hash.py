@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.kernels.keyed_hash import new_secret
+from kdissect.kernels.structs import rows_of, width
 from kdissect.net import packets
-from kdissect.net.segment import FLOW_COLUMNS
+from kdissect.net.segment import FLOW, FLOW_COLUMNS
 from kdissect.rewriting import hiding_kernels as hiding
 from kdissect.spark.stages import flow_numbers
 from kdissect.tables import address_texts
@@ -36,15 +37,15 @@ def inverse(odd: int) -> np.uint64:
 def flows() -> npt.NDArray[np.int64]:
     """Of IPv4, with the same ports: first address ^ second address << 1 is the same."""
     rows = np.zeros((COUNT, FLOW_COLUMNS), np.int64)
-    rows[:, 3] = packets.MAPPED | 0x0A000000 + np.arange(COUNT)
-    rows[:, 1] = packets.MAPPED | 0x01020304 ^ np.arange(COUNT) << 1
-    rows[:, 4] = 40_000 << 16 | 9092
+    rows[:, FLOW.b_low] = packets.MAPPED | 0x0A000000 + np.arange(COUNT)
+    rows[:, FLOW.a_low] = packets.MAPPED | 0x01020304 ^ np.arange(COUNT) << 1
+    rows[:, FLOW.ports] = 40_000 << 16 | 9092
     return rows
 
 
 def test_flows() -> None:
-    table, state = np.full(4 * COUNT, -1, np.int32), np.zeros(packets.SCAN_SIZE, np.int64)
-    state[packets.KEY : packets.COMING] = new_secret()
+    table, state = np.full(4 * COUNT, -1, np.int32), np.zeros(width(packets.Scanning), np.int64)
+    packets.scanning_at(state, 0).key[:] = new_secret().tolist()
     packets.rehash(flows(), COUNT, table, state)
     assert np.count_nonzero(table >= 0) == COUNT
     assert longest_run(table) < LONGEST
@@ -59,7 +60,7 @@ def test_flows_of_a_partition() -> None:
 
 def test_addresses_with_stand_ins() -> None:
     addresses, state = np.zeros((COUNT, hiding.ADDRESS_COLUMNS), np.int64), np.zeros(hiding.STATE, np.int64)
-    addresses[:, hiding.LOW] = ((NUMBERS << np.uint64(48)) * inverse(ODD[0])).view(np.int64)
+    rows_of(hiding.Address, addresses)["low"] = ((NUMBERS << np.uint64(48)) * inverse(ODD[0])).view(np.int64)
     table = np.full(4 * COUNT, -1, np.int32)
     state[hiding.KEY :] = new_secret()
     hiding.find_slots(addresses, COUNT, table, state)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from kdissect.arrays.codes import NULL
-from kdissect.tables import fetch_kernels as fk
+from kdissect.kernels.structs import offsets
 from kdissect.tables import traffic_sums as ts
+from kdissect.tables.fetch_kernels import PartitionColumns
 from kdissect.tables.fetch_rows import (
     ASKED,
     FETCH_WIDTH,
@@ -36,7 +37,7 @@ class _Adding:
 
     def rows(self) -> dict[tuple[int, ...], tuple[int, ...]]:
         """(asker, topic, partition) -> bytes written and read, lag."""
-        found = self.sums[: self.known[ts.COUNT], : ts.AT].tolist()
+        found = self.sums[: ts.known_at(self.known, 0).count, : offsets(ts.Sum).at].tolist()
         made = {tuple(row[:3]): tuple(row[3:]) for row in found}
         assert len(made) == len(found)
         return made
@@ -54,24 +55,24 @@ def test_partitions_of_fetches(size: int) -> None:
     row = np.sort(chance.integers(0, len(askers), size)).astype(np.int64)
     high, n = chance.choice([3, -7, 2**40], 12), chance.choice([0, 9, 10, 100, 99], 12)
     time = chance.choice([NULL, 5, 6], 12)
-    out = np.full((fk.PARTITION_WIDTH, size), NULL, np.int64)
-    out[fk.P_TOPIC], out[fk.P_PARTITION] = chance.integers(0, 3, size), chance.integers(0, 4, size)
-    out[fk.P_HIGH], out[fk.P_N], out[fk.P_TIME] = high[row], n[row], time[row]
-    out[fk.P_GIVEN] = chance.integers(0, 2, size)
-    out[fk.P_RECORDS] = np.where(out[fk.P_GIVEN] == 1, chance.integers(0, 100, size), NULL)
-    out[fk.P_ERROR] = chance.choice([0, 0, 3, NULL], size)
-    out[fk.P_HIGHEST], out[fk.P_OFFSET] = (chance.choice([NULL, -1, 20, 50, 90], size) for _ in range(2))
+    out = PartitionColumns(*np.full((len(PartitionColumns._fields), size), NULL, np.int64))
+    out.topic[:], out.partition[:] = chance.integers(0, 3, size), chance.integers(0, 4, size)
+    out.high[:], out.n[:], out.time[:] = high[row], n[row], time[row]
+    out.given[:] = chance.integers(0, 2, size)
+    out.records[:] = np.where(out.given[:] == 1, chance.integers(0, 100, size), NULL)
+    out.error[:] = chance.choice([0, 0, 3, NULL], size)
+    out.highest[:], out.offset[:] = (chance.choice([NULL, -1, 20, 50, 90], size) for _ in range(2))
     found = _Adding(size)
     ts.add_fetched(row, askers, out, *found.memory)
     expected: dict[tuple[int, ...], list[int]] = {}
     told: dict[tuple[int, ...], tuple[int, str]] = {}
     for q, at in enumerate(row.tolist()):
-        key = int(askers[at]), int(out[fk.P_TOPIC, q]), int(out[fk.P_PARTITION, q])
+        key = int(askers[at]), int(out.topic[q]), int(out.partition[q])
         sums = expected.setdefault(key, [-1, -1, -1])
-        if out[fk.P_GIVEN, q]:
-            sums[1] = max(sums[1], 0) + int(out[fk.P_RECORDS, q])
-        highest, offset = int(out[fk.P_HIGHEST, q]), int(out[fk.P_OFFSET, q])
-        if out[fk.P_ERROR, q] == 0 and highest >= 0 and offset >= 0:
+        if out.given[q]:
+            sums[1] = max(sums[1], 0) + int(out.records[q])
+        highest, offset = int(out.highest[q]), int(out.offset[q])
+        if out.error[q] == 0 and highest >= 0 and offset >= 0:
             when = (2**63 if time[at] == NULL else int(time[at])), _id(int(high[at]), int(n[at]))
             if key not in told or when >= told[key]:
                 told[key], sums[2] = when, max(0, highest - offset)

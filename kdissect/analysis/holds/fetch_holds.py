@@ -35,16 +35,27 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import key_names, keys_of, locate
 from kdissect.analysis.holds.hold_kernels import (
+    ANSWER,
     ASKED,
-    H_WIDTH,
     HOLDS,
+    KINDS,
     LATEST,
+    SIGHTING,
+    WINDOW,
+    HoldCounts,
     HoldEvents,
     HoldTables,
+    HoldTimes,
+    Muted,
+    Sighting,
+    Watermark,
+    Window,
     classify,
     events,
+    hold_counts_of,
     keep,
-    refill,
+    refill_muted,
+    refill_watermarks,
     run,
 )
 from kdissect.analysis.holds.throttle_windows import window_ends
@@ -66,6 +77,7 @@ from kdissect.arrays.arrow import (
 )
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.kernels.structs import rows_of, width
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
 from kdissect.tables.fetch_rows import ORIGIN, READ_COMMITTED, FetchRows, fetches_of, find_turns, no_rows
 from kdissect.tables.makers import fills
@@ -102,9 +114,9 @@ class HoldTracker:
     def __init__(self, names: Names, waiting: int = MAX_WAITING) -> None:
         self._most_waiting = waiting
         self._names = names
-        self.known = np.full((64, H_WIDTH), -1, np.int64)
-        self.windows = np.full((64, 3), -1, np.int64)
-        self.counts = np.zeros(2, np.int64)
+        self.known = np.full((64, width(Watermark)), -1, np.int64)
+        self.windows = np.full((64, width(Muted)), -1, np.int64)
+        self.counts = np.zeros(width(HoldCounts), np.int64)
         self._waiting: _Part | None = None
         self._begun = np.zeros((3, 0), np.int64)
         """Of the fetches that wait what happened to them already: bytes that were there, windows, marks."""
@@ -179,15 +191,18 @@ class HoldTracker:
         before = self._begun.shape[1]
         begun[:, :before] = self._begun
         marks[before:] = np.where(fetches_of(fetches)["used"][before:] < self._passed, ASKED, 0)
-        muted = others.num_rows > 0 or int(self.counts[1]) > 0
+        muted = others.num_rows > 0 or hold_counts_of(self.counts, 0).muted > 0
         count, throttled, happened = events(fetches, watermark, muted, marks, firsts, due, when, codes)
         due, when, codes = due[:count], when[:happened], codes[:happened]
-        sighted, windows = self._sightings(offsets), np.zeros((0, 4), np.int64)
+        sighted, windows = self._sightings(offsets), np.zeros((0, width(Window)), np.int64)
         if throttled or others.num_rows:
             windows = self._windows(others, fetches, due)
         if len(sighted) or len(windows):
-            when = np.concatenate([windows[:, 0] * 8, sighted[:, 0] * 8 + 1, when])
-            codes = np.concatenate([np.arange(len(windows)) * 8, np.arange(len(sighted)) * 8 + 1, codes])
+            announced, seen = rows_of(Window, windows)["at"], rows_of(Sighting, sighted)["at"]
+            when = np.concatenate([announced * KINDS + WINDOW, seen * KINDS + SIGHTING, when])
+            codes = np.concatenate(
+                [np.arange(len(windows)) * KINDS + WINDOW, np.arange(len(sighted)) * KINDS + SIGHTING, codes]
+            )
         order = codes[np.argsort(when, kind="stable")]
         happening = HoldEvents(order, fetches, firsts, rows, sighted, windows)
         at = 0
@@ -195,10 +210,10 @@ class HoldTracker:
             tables = HoldTables(self.known, self.windows, self.counts, MAX_KNOWN, MAX_THROTTLED)
             at = run(happening, tables, sure, until, at)
             if at < len(order):
-                kind, i = int(order[at]) & 7, int(order[at]) >> 3
-                self._reserve(int(firsts[i + 1] - firsts[i]) if kind == 2 else 1)
+                i, kind = divmod(int(order[at]), KINDS)
+                self._reserve(int(firsts[i + 1] - firsts[i]) if kind == ANSWER else 1)
         keys, hold, spent = np.empty((2, count), np.int64), np.empty(count, np.int64), np.empty((len(TIMES), count))
-        classify(due, fetches, sure, until, keys, hold, spent)
+        classify(due, fetches, sure, until, keys, hold, HoldTimes(*spent))
         shown = part.shown
         if shown is None:
             told = dict(zip(TIMES, spent, strict=True))
@@ -219,9 +234,9 @@ class HoldTracker:
         return found
 
     def _sightings(self, offsets: pa.Table) -> Int64s:
-        """[k, 6]: time, broker, topic, partition, high watermark, last stable offset, out of ListOffsets answers."""
+        """Rows of `Sighting`, out of ListOffsets answers."""
         if not offsets.num_rows:
-            return np.zeros((0, 6), np.int64)
+            return np.zeros((0, width(Sighting)), np.int64)
         latest = np.asarray(
             [word == "latest" for word in (one(offsets, "asked") or pa.nulls(offsets.num_rows)).to_pylist()]
         )
@@ -246,7 +261,7 @@ class HoldTracker:
         return picked
 
     def _windows(self, exchanges: pa.Table, fetches: Int64s, due: Int64s) -> Int64s:
-        """[k, 4]: time, connection, and what `window_ends` says of the throttle window."""
+        """Rows of `Window`."""
         row = fetches_of(fetches)
         throttle = row["throttle"]
         own = due[(throttle[due] > 0) & (row["answered"][due] != NULL_TIME)]
@@ -260,14 +275,15 @@ class HoldTracker:
 
     def _reserve(self, partitions: int) -> None:
         """Make room for so many partitions and one throttled connection: tables are at most half full."""
-        need = 2 * (min(MAX_KNOWN, int(self.counts[0]) + partitions) + 1)
+        count = hold_counts_of(self.counts, 0)
+        need = 2 * (min(MAX_KNOWN, int(count.watermarks) + partitions) + 1)
         if len(self.known) < need:
-            old, self.known = self.known, np.full((1 << need.bit_length(), H_WIDTH), -1, np.int64)
-            refill(old, self.known, 3)
-        need = 2 * (int(self.counts[1]) + 2)
+            old, self.known = self.known, np.full((1 << need.bit_length(), width(Watermark)), -1, np.int64)
+            refill_watermarks(old, self.known)
+        need = 2 * (int(count.muted) + 2)
         if len(self.windows) < need:
-            old, self.windows = self.windows, np.full((1 << need.bit_length(), 3), -1, np.int64)
-            refill(old, self.windows, 1)
+            old, self.windows = self.windows, np.full((1 << need.bit_length(), width(Muted)), -1, np.int64)
+            refill_muted(old, self.windows)
 
 
 def turns(rows: pa.Table) -> Int64s:

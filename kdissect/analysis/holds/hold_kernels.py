@@ -10,14 +10,17 @@ from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, Scalar
 from kdissect.arrays.codes import NULL
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.signature import fields
-from kdissect.kernels.structs import Int
+from kdissect.kernels.structs import Int, struct, view
 from kdissect.tables import fetch_rows as h
 from kdissect.tables.fetch_rows import FetchRow, fetch_at, partition_at
 
 HOLDS = ("data", "timeout", "throttled", "error", "immediate", "unknown", "replication", "rebalance")
 DATA, TIMEOUT, THROTTLED, ERROR, IMMEDIATE, UNKNOWN, REPLICATION, REBALANCE = range(8)
-EXCESS, AGREED, MUTED = range(3)
-"""Rows of `times` of `classify`."""
+WINDOW, SIGHTING, ANSWER, REQUEST, TURN = range(5)
+"""Kinds of events: a throttle window is announced, an offset is told, a fetch is answered, it comes, it is its turn in
+its connection."""
+KINDS = 8
+"""An event's code is index * KINDS + kind, its place in order instant * KINDS + kind."""
 LATEST = 2**63 - 1
 """Later than any instant."""
 ASKED, BEGUN = 1, 2
@@ -31,15 +34,86 @@ PROMPT_MS = 3.0
 Reals = npt.NDArray[np.float64]
 Int8s = npt.NDArray[np.int8]
 
-# A partition's row: broker, topic, partition, high watermark, last stable offset.
-H_WIDTH = 5
+
+@struct
+class Watermark:
+    """A partition of a broker, in a hash table."""
+
+    broker: int
+    """Code of the broker, -1: the row is free."""
+    topic: int
+    """Code of the topic."""
+    partition: int
+    """Its number."""
+    high: int
+    """The high watermark that was told last, -1: not told yet."""
+    stable: int
+    """The last stable offset, likewise."""
+
+
+@struct
+class Muted:
+    """A connection with a throttle window, in a hash table."""
+
+    connection: int
+    """Its id, -1: the row is free."""
+    end: int
+    """When the window ends, microseconds."""
+    earliest: int
+    """The earliest instant, in microseconds, at which a broker that muted the connection answers its next request."""
+
+
+@struct
+class Sighting:
+    """What a broker tells of a partition outside of fetches."""
+
+    at: int
+    """When, in microseconds."""
+    broker: int
+    """Code of the broker."""
+    topic: int
+    """Code of the topic."""
+    partition: int
+    """Its number."""
+    high: int
+    """The high watermark, -1: not told."""
+    stable: int
+    """The last stable offset, likewise."""
+
+
+@struct
+class Window:
+    """A throttle window that an answer announces."""
+
+    at: int
+    """When, in microseconds."""
+    connection: int
+    """Id of the connection."""
+    end: int
+    """As of `Muted`."""
+    earliest: int
+    """As of `Muted`."""
+
+
+@struct
+class HoldCounts:
+    """Rows in use."""
+
+    watermarks: int
+    """Of `HoldTables.watermarks`."""
+    muted: int
+    """Of `HoldTables.muted`."""
+
+
+watermark_at, muted_at, sighting_at, window_at = view(Watermark), view(Muted), view(Sighting), view(Window)
+hold_counts_of = view(HoldCounts)
 
 
 class HoldEvents(NamedTuple):
     """What happens, in order of time, and the rows that it is told of."""
 
     order: Int64s
-    """Events as `events` makes them: index * 8 + kind, 0 a throttle window, 1 a sighting."""
+    """Codes of events."""
     fetches: Int64s
     """Rows of `fetch_rows.FetchRow`."""
     firsts: Int64s
@@ -47,21 +121,20 @@ class HoldEvents(NamedTuple):
     rows: Int64s
     """Rows of `fetch_rows.PartitionRow`."""
     sighted: Int64s
-    """[n, 6]: instant in us, broker, topic, partition, high watermark, last stable offset (-1: not told)."""
+    """Rows of `Sighting`."""
     windows: Int64s
-    """[n, 4]: instant in us, connection, end of its throttle window in us, and the earliest instant in us at which a
-    broker that muted the connection answers its next request."""
+    """Rows of `Window`."""
 
 
 class HoldTables(NamedTuple):
-    """What earlier events told. Hash tables of 2**n rows; -1 in a row's first column: free."""
+    """What earlier events told. Hash tables have 2**n rows."""
 
     watermarks: Int64s
-    """[n, H_WIDTH]: partitions of brokers; an offset of -1: not told yet."""
+    """Rows of `Watermark`."""
     muted: Int64s
-    """[n, 3]: connections with their throttle windows, as the last two columns of `HoldEvents.windows`."""
+    """Rows of `Muted`."""
     counts: Int64s
-    """[2]: rows in use of either table."""
+    """A `HoldCounts`."""
     most_watermarks: Int
     """Rows above which all of `watermarks` are forgotten."""
     most_muted: Int
@@ -73,28 +146,64 @@ HOLD_TABLES = fields(HoldTables, "i8[:,:] i8[:,:] i8[:] i8 i8")
 """What kernels that take them declare."""
 
 
+class HoldTimes(NamedTuple):
+    """Durations of fetches in ms, NaN where null; in the order of `fetch_holds.TIMES`."""
+
+    excess: Reals
+    """What went beyond the wait that was agreed on."""
+    agreed: Reals
+    """The wait that was agreed on, as far as it was taken."""
+    throttled: Reals
+    """What a quota took."""
+
+
+HOLD_TIMES = fields(HoldTimes, "f8[:] f8[:] f8[:]")
+"""What kernels that take it declare."""
+
+
 @part
-def place_of(table: Int64s, key: Scalar, a: Scalar, b: Scalar, d: Scalar) -> Scalar:
-    """Row of the key (its first `key` columns), or the free one where it would stand. A table has 2**n rows."""
+def watermark_row(table: Int64s, broker: Scalar, topic: Scalar, partition: Scalar) -> Watermark:
+    """The row of a partition, or the free one where it would stand."""
     last = len(table) - 1
-    at = hashed(a, b, d) & last
-    while table[at, 0] != -1:
-        if table[at, 0] == a and (key < 2 or (table[at, 1] == b and table[at, 2] == d)):
-            break
+    at = hashed(broker, topic, partition) & last
+    row = watermark_at(table, at)
+    while row.broker != -1 and not (row.broker == broker and row.topic == topic and row.partition == partition):
         at = (at + 1) & last
-    return at
+        row = watermark_at(table, at)
+    return row
 
 
-@kernel("i8[:,:] i8[:,:] i8")
-def refill(old: Int64s, new: Int64s, key: Scalar) -> None:
+@part
+def muted_row(table: Int64s, connection: Scalar) -> Muted:
+    """The row of a connection, or the free one where it would stand."""
+    last = len(table) - 1
+    at = hashed(connection, 0, 0) & last
+    row = muted_at(table, at)
+    while row.connection != -1 and row.connection != connection:
+        at = (at + 1) & last
+        row = muted_at(table, at)
+    return row
+
+
+@kernel("i8[:,:] i8[:,:]")
+def refill_watermarks(old: Int64s, new: Int64s) -> None:
     """Move rows to a larger table."""
     for i in range(len(old)):
-        if old[i, 0] != -1:
-            b = old[i, 1] if key > 1 else 0
-            d = old[i, 2] if key > 1 else 0
-            at = place_of(new, key, old[i, 0], b, d)
-            for q in range(old.shape[1]):
-                new[at, q] = old[i, q]
+        known = watermark_at(old, i)
+        if known.broker != -1:
+            row = watermark_row(new, known.broker, known.topic, known.partition)
+            row.broker, row.topic, row.partition = known.broker, known.topic, known.partition
+            row.high, row.stable = known.high, known.stable
+
+
+@kernel("i8[:,:] i8[:,:]")
+def refill_muted(old: Int64s, new: Int64s) -> None:
+    """Move rows to a larger table."""
+    for i in range(len(old)):
+        known = muted_at(old, i)
+        if known.connection != -1:
+            row = muted_row(new, known.connection)
+            row.connection, row.end, row.earliest = known.connection, known.end, known.earliest
 
 
 @part
@@ -102,42 +211,38 @@ def note_watermark(
     tables: HoldTables, broker: Scalar, topic: Scalar, partition: Scalar, high: Scalar, stable: Scalar
 ) -> None:
     """A broker tells a partition's high watermark and last stable offset (-1: not told)."""
-    watermarks, counts = tables.watermarks, tables.counts
     if broker < 0 or topic < 0:
         return
-    at = place_of(watermarks, 3, broker, topic, partition)
-    if watermarks[at, 0] == -1:
-        if counts[0] >= tables.most_watermarks:
-            watermarks[:, 0] = -1
-            counts[0] = 0
-            at = place_of(watermarks, 3, broker, topic, partition)
-        counts[0] += 1
-        watermarks[at, 0], watermarks[at, 1], watermarks[at, 2], watermarks[at, 3], watermarks[at, 4] = (
-            broker,
-            topic,
-            partition,
-            -1,
-            -1,
-        )
+    count = hold_counts_of(tables.counts, 0)
+    row = watermark_row(tables.watermarks, broker, topic, partition)
+    if row.broker == -1:
+        if count.watermarks >= tables.most_watermarks:
+            for i in range(len(tables.watermarks)):
+                watermark_at(tables.watermarks, i).broker = -1
+            count.watermarks = 0
+            row = watermark_row(tables.watermarks, broker, topic, partition)
+        count.watermarks += 1
+        row.broker, row.topic, row.partition, row.high, row.stable = broker, topic, partition, -1, -1
     if high >= 0:
-        watermarks[at, 3] = high
+        row.high = high
     if stable >= 0:
-        watermarks[at, 4] = stable
+        row.stable = stable
 
 
 @part
-def note_window(tables: HoldTables, windows: Int64s, i: Scalar) -> None:
-    """An answer announces the i-th throttle window of its connection, which replaces an earlier one."""
-    muted, counts = tables.muted, tables.counts
-    at = place_of(muted, 1, windows[i, 1], 0, 0)
-    if muted[at, 0] == -1:
-        if counts[1] >= tables.most_muted:
-            muted[:, 0] = -1
-            counts[1] = 0
-            at = place_of(muted, 1, windows[i, 1], 0, 0)
-        counts[1] += 1
-        muted[at, 0] = windows[i, 1]
-    muted[at, 1], muted[at, 2] = windows[i, 2], windows[i, 3]
+def note_window(tables: HoldTables, window: Window) -> None:
+    """An answer announces a throttle window of its connection, which replaces an earlier one."""
+    count = hold_counts_of(tables.counts, 0)
+    row = muted_row(tables.muted, window.connection)
+    if row.connection == -1:
+        if count.muted >= tables.most_muted:
+            for i in range(len(tables.muted)):
+                muted_at(tables.muted, i).connection = -1
+            count.muted = 0
+            row = muted_row(tables.muted, window.connection)
+        count.muted += 1
+        row.connection = window.connection
+    row.end, row.earliest = window.end, window.earliest
 
 
 @kernel("HOLD_EVENTS HOLD_TABLES i8[:] i8[:] i8 -> i8")
@@ -146,34 +251,34 @@ def run(happened: HoldEvents, tables: HoldTables, sure: Int64s, until: Int64s, b
     Out: per fetch the bytes that were there for sure (`sure`), and the end of the throttle window that it came into, in
     us (`until`). Returns where it stopped for want of room in a table."""
     order, fetches, firsts, rows = happened.order, happened.fetches, happened.firsts, happened.rows
-    sighted, windows = happened.sighted, happened.windows
-    watermarks, muted, counts = tables.watermarks, tables.muted, tables.counts
+    count = hold_counts_of(tables.counts, 0)
     for at_event in range(begin, len(order)):
-        kind, i = order[at_event] & 7, order[at_event] >> 3
+        kind, i = order[at_event] % KINDS, order[at_event] // KINDS
         new = 0
-        if kind == 1:
+        if kind == SIGHTING:
             new = 1
-        elif kind == 2:
+        elif kind == ANSWER:
             new = firsts[i + 1] - firsts[i]
-        need = min(counts[0] + new, tables.most_watermarks) + 1
-        if 2 * need > len(watermarks) or 2 * (counts[1] + 2) > len(muted):
+        need = min(count.watermarks + new, tables.most_watermarks) + 1
+        if 2 * need > len(tables.watermarks) or 2 * (count.muted + 2) > len(tables.muted):
             return at_event
-        if kind == 0:
-            note_window(tables, windows, i)
-        elif kind == 1:
-            note_watermark(tables, sighted[i, 1], sighted[i, 2], sighted[i, 3], sighted[i, 4], sighted[i, 5])
-        elif kind == 2:
+        if kind == WINDOW:
+            note_window(tables, window_at(happened.windows, i))
+        elif kind == SIGHTING:
+            told = sighting_at(happened.sighted, i)
+            note_watermark(tables, told.broker, told.topic, told.partition, told.high, told.stable)
+        elif kind == ANSWER:
             for q in range(firsts[i], firsts[i + 1]):
                 given = partition_at(rows, q)
                 if given.flags & h.GIVEN:
                     broker = fetch_at(fetches, i).broker
                     note_watermark(tables, broker, given.log, given.partition, given.high, given.stable)
-        elif kind == 4:
-            if counts[1] > 0:
+        elif kind == TURN:
+            if count.muted > 0:
                 fetch = fetch_at(fetches, i)
-                at = place_of(muted, 1, fetch.connection, 0, 0)
-                if muted[at, 0] != -1 and fetch.answered >= muted[at, 2]:
-                    until[i] = muted[at, 1]
+                muted = muted_row(tables.muted, fetch.connection)
+                if muted.connection != -1 and fetch.answered >= muted.earliest:
+                    until[i] = muted.end
         else:
             total = 0
             fetch = fetch_at(fetches, i)
@@ -183,10 +288,10 @@ def run(happened: HoldEvents, tables: HoldTables, sure: Int64s, until: Int64s, b
                 offset = given.offset if given.offset >= 0 else given.session_offset
                 if given.records <= 0 or offset < 0 or broker < 0 or given.log < 0:
                     continue
-                at = place_of(watermarks, 3, broker, given.log, given.partition)
-                if watermarks[at, 0] == -1:
+                known = watermark_row(tables.watermarks, broker, given.log, given.partition)
+                if known.broker == -1:
                     continue
-                limit = watermarks[at, 4] if committed else watermarks[at, 3]
+                limit = known.stable if committed else known.high
                 if offset < limit:
                     now = given.stable if committed else given.high
                     total += given.records if now == limit else 1
@@ -203,9 +308,8 @@ def events(
     what happens before the watermark and has not yet, by `marks`: answers of those that are due, requests, and, where
     any connection is `muted` or throttled by these, turns.
 
-    An event is index * 8 + kind: 2 answer, 3 request, 4 request that is next in its connection; its place in order is
-    the instant * 8 + kind. Returns how many are due, how many of them were throttled, and how many events `order` and
-    `codes`, of three a fetch, have."""
+    Returns how many are due, how many of them were throttled, and how many events `order` (their places) and `codes`,
+    of three a fetch, have."""
     count, throttled, at = np.int64(0), np.int64(0), np.int64(0)
     firsts[0] = 0
     for i in range(len(fetches)):
@@ -217,11 +321,11 @@ def events(
             count += 1
             if row.answered != NULL_TIME:
                 throttled += row.throttle > 0
-                order[at], codes[at] = row.answered * 8 + 2, i * 8 + 2
+                order[at], codes[at] = row.answered * KINDS + ANSWER, i * KINDS + ANSWER
                 at += 1
         if (now or row.used < watermark) and marks[i] & ASKED == 0 and row.used != NULL_TIME:
             marks[i] |= ASKED
-            order[at], codes[at] = row.used * 8 + 3, i * 8 + 3
+            order[at], codes[at] = row.used * KINDS + REQUEST, i * KINDS + REQUEST
             at += 1
     place = np.int64(0)
     for i in range(len(fetches) if muted or throttled > 0 else 0):
@@ -230,7 +334,7 @@ def events(
         place += now
         if (now or row.turn < watermark) and marks[i] & BEGUN == 0 and row.used != NULL_TIME:
             marks[i] |= BEGUN
-            order[at], codes[at] = row.turn * 8 + 4, i * 8 + 4
+            order[at], codes[at] = row.turn * KINDS + TURN, i * KINDS + TURN
             at += 1
     return count, throttled, at
 
@@ -271,19 +375,19 @@ def had_nothing_to_wait_for(row: FetchRow) -> Scalar:
     return may_not or (row.sent == 0 and row.implied == 0) or row.marks & h.REDIRECTED > 0
 
 
-@kernel("const i8[:] const i8[:,:] const i8[:] const i8[:] i8[:,:] i8[:] f8[:,:]")
+@kernel("const i8[:] const i8[:,:] const i8[:] const i8[:] i8[:,:] i8[:] HOLD_TIMES")
 def classify(
-    due: Int64s, fetches: Int64s, sure: Int64s, until: Int64s, keys: Int64s, hold: Int64s, times: Reals
+    due: Int64s, fetches: Int64s, sure: Int64s, until: Int64s, keys: Int64s, hold: Int64s, times: HoldTimes
 ) -> None:  # fmt: skip
-    """Of each that is due its EXCHANGE_KEYS, its place in HOLDS (-1: no response), and as rows of `times` [3, due]
-    `excess_ms`, `agreed_ms` and `throttled_ms` (NaN: null), by the rules of `fetch_holds`' head."""
+    """Of each that is due its EXCHANGE_KEYS, its place in HOLDS (-1: no response), and its `times`, by the rules of
+    `fetch_holds`' head."""
     for k in range(due.size):
         i = due[k]
         row = fetch_at(fetches, i)
         keys[0, k], keys[1, k] = row.connection, row.ordinal
         ms, wait, least, records = row.spent, row.wait, row.least, row.records
         hold[k] = -1
-        times[EXCESS, k], times[AGREED, k], times[MUTED, k] = np.nan, np.nan, np.nan
+        times.excess[k], times.agreed[k], times.throttled[k] = np.nan, np.nan, np.nan
         if np.isnan(ms):
             continue
         raft = row.marks & h.RAFT > 0
@@ -318,15 +422,15 @@ def classify(
         elif records > 0 or raft:
             code = DATA
         hold[k] = code
-        times[MUTED, k] = muted
+        times.throttled[k] = muted
         if code in (IMMEDIATE, ERROR):
-            times[AGREED, k] = 0.0
+            times.agreed[k] = 0.0
         elif wait >= 0:
-            times[AGREED, k] = min(float(wait), ms - muted)
+            times.agreed[k] = min(float(wait), ms - muted)
         if code == IMMEDIATE or (code == ERROR and row.error != 0):
-            times[EXCESS, k] = ms - muted
+            times.excess[k] = ms - muted
         elif code == TIMEOUT or (code == DATA and ms > wait and wait >= 0):
-            times[EXCESS, k] = max(ms - wait, 0.0)
+            times.excess[k] = max(ms - wait, 0.0)
 
 
 @kernel("const i8[:] const i8[:] const f8[:] const b1[:] const i8[:] i1[:]")

@@ -29,11 +29,11 @@ from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.kafka.completed import FILE_SHIFT
 from kdissect.kafka.exchanges.completion import Completion
-from kdissect.kafka.exchanges.frame_bytes import Target, collect
+from kdissect.kafka.exchanges.frame_bytes import ABSENT_WIDTH, Absent, Target, collect
 from kdissect.kafka.recordsets.batch_explanation import expand
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.state import SIDES, TOKEN, Exchange
-from kdissect.kernels.structs import Records
+from kdissect.kernels.structs import Records, rows_of
 from kdissect.problems import UsageError
 from kdissect.schema.explain import explain_frame, table
 from kdissect.tables.declaration import SCHEMAS
@@ -279,12 +279,13 @@ class _Showing(CaptureFiles):
         need[i, side] = True
         begin, end = np.zeros((i + 1, 2), np.int64), np.zeros((i + 1, 2), np.int64)
         data = np.zeros(size, np.uint8)
-        absent = np.zeros((max(PIECES, size // 64), 3), np.int64)
+        absent = np.zeros((max(PIECES, size // 64), ABSENT_WIDTH), np.int64)
         room = Target(data, 4, size, True)
         _, again, _ = collect(dissector.M, dissector.window.data, dissector.A, i, i + 1, need, room, begin, end, absent)
-        if again and not (completion.reader.rereadable and (absent[:again, 0] >= 0).all()):
+        pieces = rows_of(Absent, absent[:again])
+        if again and not (completion.reader.rereadable and (pieces["at"] >= 0).all()):
             exchange.notes.append(f"the {word}'s bytes went by, and this input cannot be read again")
             return None
-        completion.reader.read_many(absent[:again, 0], absent[:again, 1], data, absent[:again, 2])
+        completion.reader.read_many(pieces["at"], pieces["length"], data, pieces["place"])
         data[:4] = np.frombuffer(struct.pack(">i", size - 4), np.uint8)
         return data.tobytes()

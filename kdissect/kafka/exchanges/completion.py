@@ -22,7 +22,7 @@ from kdissect.capture.pcap import CLOCK_STEP
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.completed import NULL_TIME, Completed, Status
 from kdissect.kafka.exchanges.bodies import Aside
-from kdissect.kafka.exchanges.frame_bytes import Reader, Target
+from kdissect.kafka.exchanges.frame_bytes import ABSENT_WIDTH, Absent, Reader, Target
 from kdissect.kafka.exchanges.inference import UNSUPPORTED_VERSION, Inference
 from kdissect.kafka.exchanges.logins import Logins
 from kdissect.kafka.exchanges.messages import Decoded, Decoder, Message
@@ -45,11 +45,12 @@ from kdissect.kafka.exchanges.outcome import (
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import SIDES, Exchange, Frame
-from kdissect.kernels.structs import Flags, Records, Words
+from kdissect.kernels.structs import Flags, Records, Words, rows_of
 from kdissect.problems import Kind
 from kdissect.schema import index
 from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.opcodes import STATUS_TEXT
+from kdissect.schema.vm import APART_WIDTH
 
 ABSENT = 1 << 16
 """Pieces read again per step."""
@@ -193,8 +194,8 @@ class Completion:
         """Whether exchanges without rows that tell nothing else may be left out."""
         self.logins = Logins(dissector, ledger)
         self._newest = decoder.library.newest.astype(np.int64)
-        self._absent = np.zeros((ABSENT, 3), np.int64)
-        self._apart = np.empty((ABSENT, 3), np.int64)
+        self._absent = np.zeros((ABSENT, ABSENT_WIDTH), np.int64)
+        self._apart = np.empty((ABSENT, APART_WIDTH), np.int64)
         self._left = self._apart[:0]
         """Where pieces lie of the frames that were brought together last, but for those in their place."""
         self._counts = np.zeros(DIGITS, np.int64)
@@ -254,7 +255,7 @@ class Completion:
             row = rows[work.rows[first]]
             size = int(sum(row[side]["bytes"] for side in np.array(SIDES)[work.need[:, first]]))
             target, n = Target(np.empty(size, np.uint8), 0, size, True), first + 1
-            self._absent = np.zeros((max(ABSENT, size // 64), 3), np.int64)
+            self._absent = np.zeros((max(ABSENT, size // 64), ABSENT_WIDTH), np.int64)
         part, data = work.part(first, upto), target.memory
         self._left = self._apart[:apart]
         if absent:
@@ -318,10 +319,11 @@ class Completion:
 
     def _fetch(self, target: npt.NDArray[np.uint8], absent: Words) -> Words:
         """Read pieces again where that can be done; places of the others, which are gone."""
-        there = (absent[:, 0] >= 0) & (absent[:, 0] < EXTRA) & self.reader.rereadable
-        again = absent[there]
-        self.reader.read_many(again[:, 0], again[:, 1], target, again[:, 2])
-        gone: Words = absent[~there, 2]
+        pieces = rows_of(Absent, absent)
+        there = (pieces["at"] >= 0) & (pieces["at"] < EXTRA) & self.reader.rereadable
+        again = pieces[there]
+        self.reader.read_many(again["at"], again["length"], target, again["place"])
+        gone: Words = pieces["place"][~there]
         return gone
 
     def _give_up(self, part: Work, lost_places: Words, rows: Records) -> None:

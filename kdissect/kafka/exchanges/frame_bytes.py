@@ -12,7 +12,8 @@ from kdissect.kafka.streams.pairing import request_body, response_body
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, KEPT, X_BASE, Frame, copy_out, exchange_at, frame_of, place
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.signature import fields
-from kdissect.kernels.structs import Bytes, Flags, Int, Words
+from kdissect.kernels.structs import Bytes, Flags, Int, Words, struct, view, width
+from kdissect.schema.vm import apart_at
 from kdissect.tcp.layout import node_at
 
 
@@ -25,6 +26,22 @@ class Reader(Protocol):
 
     def read_many(self, at: Words, length: Words, out: Bytes, place: Words) -> Any:
         """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`."""
+
+
+@struct
+class Absent:
+    """A piece of a frame that has to be read again."""
+
+    at: int
+    """Its logical offset; below 0, or from EXTRA on: that cannot be done."""
+    length: int
+    """Its bytes."""
+    place: int
+    """Where it belongs."""
+
+
+absent_at = view(Absent)
+ABSENT_WIDTH = width(Absent)
 
 
 class Target(NamedTuple):
@@ -49,9 +66,8 @@ def _copy_piece(
 ) -> Int:
     """Copy one piece to `target[w:]`, or note that it has to be read again; returns the number of such notes."""
     if not copy_out(M, b, A, at, n, target, w) and missing < absent.shape[0]:
-        absent[missing, 0] = at
-        absent[missing, 1] = n
-        absent[missing, 2] = w
+        piece = absent_at(absent, missing)
+        piece.at, piece.length, piece.place = at, n, w
         missing += 1
     return missing
 
@@ -72,7 +88,7 @@ def located(
     M: Words, b: Bytes, A: Bytes, frame: Frame, target: Target, w: Int, absent: Words, missing: Int
 ) -> tuple[Int, Int, Int]:
     """Where a frame lies behind its length prefix: in the window where it is in one piece there (unless all are to be
-    together), else in the target from `w` on. Rows of `absent` (at, length, place) have to be read again.
+    together), else in the target from `w` on. Rows of `absent` have to be read again.
 
     Returns that place, -1 for want of room, where the target is free then, and the number of rows of `absent`.
     """
@@ -101,19 +117,18 @@ def set_apart(
     M: Words, b: Bytes, A: Bytes, frame: Frame, target: Target, w: Int, absent: Words, missing: Int, apart: Words,
     rows: Int,
 ) -> tuple[Int, Int, Int, Int]:  # fmt: skip
-    """`located` for a frame in several pieces: those in the window stay where they are, in rows of `apart` (place,
-    length, where they are). Returns what `located` does, and the number of these rows."""
+    """`located` for a frame in several pieces: those in the window stay where they are, in rows of `apart`.
+    Returns what `located` does, and the number of these rows."""
     if frame.bytes - 4 > target.limit - w or missing + _pieces(M, frame) > absent.shape[0]:
         return -1, w, missing, rows
     o = w
     piece = frame.head
     while piece >= 0:
         node = node_at(M, piece)
-        p = place(M, node.at) if 0 <= node.at < KEPT else np.int64(-1)
+        p: Int = place(M, node.at) if 0 <= node.at < KEPT else np.int64(-1)
         if p >= 0 and node.length <= b.size - p and rows < apart.shape[0]:
-            apart[rows, 0] = w
-            apart[rows, 1] = node.length
-            apart[rows, 2] = p
+            left = apart_at(apart, rows)
+            left.place, left.length, left.at = w, node.length, p
             rows += 1
         else:
             missing = _copy_piece(M, b, A, node.at, node.length, target.memory, w, absent, missing)

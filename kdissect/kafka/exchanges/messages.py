@@ -29,7 +29,7 @@ from kdissect.schema.layout import Layout, Wanted
 from kdissect.schema.library import Library, compile_library, fields_of, own_library
 from kdissect.schema.model import Api
 from kdissect.schema.program import Rows, compile_layout
-from kdissect.schema.vm import Bodies, Layouts, Skim, count, sort, tally
+from kdissect.schema.vm import APART_WIDTH, Bodies, Layouts, Skim, count, sort, tally
 
 Ints = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
@@ -39,7 +39,7 @@ __all__ = ["Decoded", "Decoder", "Message", "Type", "schema_for"]
 NO_STATUS: Ints = np.zeros(0, np.int8)
 EXACT: Ints = np.zeros(0, np.int64)
 """`leftover` of bodies that end with their last field."""
-WHOLE: tuple[Ints, Ints] = (np.zeros(0, np.uint8), np.zeros((0, 3), np.int64))
+WHOLE: tuple[Ints, Ints] = (np.zeros(0, np.uint8), np.zeros((0, APART_WIDTH), np.int64))
 """Room and pieces that lie apart, of bodies that lie in one piece."""
 PLACES = ("@", "_at")
 """How paths end by which positions are asked for."""

@@ -56,11 +56,15 @@ class Request:
     next: int
     """The one that was sent after it, -1 none."""
     api: int
+    """API key."""
     version: int
+    """API version."""
     correlation: int
+    """Correlation id."""
     client: int
     """Code of the client id, -1 null."""
     frame: Frame
+    """Its frame."""
     n: int
     """Ordinal of a request; stream position behind a held response."""
     in_flight: int
@@ -99,17 +103,25 @@ class Exchange:
     """A finished exchange, for the host."""
 
     connection: int
+    """Number of the connection."""
     n: int
+    """Ordinal of the request, or of an orphan among the orphans."""
     orphan: int
+    """1: a response without a request."""
     api: int
+    """API key, -1 unknown."""
     version: int
+    """API version, -1 unknown."""
     correlation: int
+    """Correlation id."""
     client: int
+    """Code of the client id, -1 null."""
     status: int
     """A `Status`, or TOKEN."""
     queued_from: int
     """When the last byte of the response before it arrived."""
     in_flight: int
+    """How many requests waited with it, itself included."""
     direction: int
     """Which direction of the connection carried the request (for problems)."""
     network: int
@@ -121,6 +133,7 @@ class Exchange:
     request_resent: int
     """What was lost because bytes were sent again, ns, -1 unknown."""
     response_resent: int
+    """The same of the response."""
     think: int
     """What the client took until the request, ns, -1 unknown."""
     unseen_until: int
@@ -130,7 +143,9 @@ class Exchange:
     end: int
     """Stream position behind the request, whose low 32 bits are its sequence number; -1 without one."""
     request: Frame
+    """The request's frame."""
     response: Frame
+    """The response's frame."""
 
 
 @struct
@@ -140,7 +155,9 @@ class Sealed:
     connection: int
     """Place of the connection."""
     number: int
+    """Its number."""
     direction: int
+    """0 or 1: the direction of the connection."""
     at: int
     """Where they lie, or HOLE."""
     length: int
@@ -148,7 +165,9 @@ class Sealed:
     wire: int
     """Bytes sent."""
     time: int
+    """When they came, ns."""
     packet: int
+    """The packet that brought them."""
     packets: int
     """Value of `packets` of the connection then."""
     floors: Annotated[list[int], 2]
