@@ -39,7 +39,12 @@ _EXTENSION = r"(?i)^(?P<stem>.*?)(?P<ext>\.(?:pcapng|pcap|ntar|cap|dmp|trc))(?P<
 _DATE = r"(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d"
 _TIME = r"[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-6]\d)?"
 _CLOCK = r"[0-2]\d[-_.:h]?[0-5]\d[-_.:m]?[0-6]\d"  # without a date: to the second, or any number would pass
-_WHEN = rf"^(?P<stem>.*?)[-_.]?(?:(?:\d{{5}}[-_])?{_DATE}(?:[-_.T ]*{_TIME}(?:\.\d+)?Z?)?|1\d{{9}}|(?<=[-_.]){_CLOCK})$"
+_ZONE = r"(?:Z|[-_. ]?(?:UTC|GMT)|[-+](?:0\d|1[0-4]):?(?:00|15|30|45))"
+_RING = r"(?:19|20)\d{12}_\d{5}"  # dumpcap -b nametimenum:2
+_WHEN = (
+    rf"^(?P<stem>.*?)[-_.]?(?:{_RING}|(?:\d{{5}}[-_])?{_DATE}(?:[-_.T ]*{_TIME}(?:\.\d+)?{_ZONE}?)?"
+    rf"|1\d{{9}}|(?<=[-_.]){_CLOCK})$"
+)
 
 NO_SOURCE = "{!r} is no capture: give a path, a glob pattern, a directory, an open binary file, or a list of these"
 Source = str | os.PathLike[str] | BinaryIO

@@ -30,10 +30,16 @@ def names(sources: object) -> dict[str, list[str]]:
         (["a-2026-01-31T23:59:00Z.pcap.gz", "a-2026-02-01T00:00:00Z.pcap"], True),
         (["a.1769900000.pcap", "a.1769903600.pcap"], True),  # %s
         (["a_00001_20260131235900.pcapng", "a_00002_20260131235910.pcapng"], True),  # dumpcap -b
+        (["a_20260131235900_00001.pcapng", "a_20260131235910_00002.pcapng"], True),  # dumpcap -b nametimenum:2
+        (["a-2026-01-31T23:59:00+0530.pcap", "a-2026-02-01T00:00:00+0530.pcap"], True),  # %FT%T%z
+        (["a-2026-03-08T01:59:00-05:00.pcap", "a-2026-03-08T03:00:00-04:00.pcap"], True),
+        (["a_20260131-235900_UTC.pcap", "a_20260201-000000_UTC.pcap"], True),
         (["a-235900.pcap", "a-000000.pcap"], True),  # %H%M%S
         (["a-20260131-2300.pcap3", "a-20260131-2300.pcap4"], True),  # -G and -C
         (["node1.pcap", "node2.pcap"], False),
         (["broker-1001.pcap", "broker-1002.pcap"], False),
+        (["a-20260131-235900-1001.pcap", "a-20260131-235900-1002.pcap"], False),  # brokers, not zones
+        (["a_20260131_10001.pcap", "a_20260131_10002.pcap"], False),
         (["a.pcap", "b.pcap"], False),
         (["a.pcap", "a.pcapng"], False),
         (["a-20260131-235900.pcap", "b-20260131-235900.pcap"], False),
