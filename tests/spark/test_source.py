@@ -267,6 +267,9 @@ def test_what_an_older_pyspark_lacks_is_said_in_a_line(monkeypatch: pytest.Monke
         ({"table": "packets"}, "no capture given"),
         ({"tabel": "packets", "path": "x"}, "did you mean 'table'"),
         ({"columns": "frame,siz", "path": "x"}, "no column 'siz'"),
+        ({"columns": "at,frame,at", "path": "x"}, "column 'at' of table 'packets' is named twice"),
+        ({"columns": "", "path": "x"}, "no column of table 'packets' is named"),
+        ({"table": "exchanges", "per_capture": "true", "columns": ",", "path": "x"}, "no column of table 'exchanges'"),
         ({"table": "exchanges", "per_capture": "yes", "path": "x"}, "true or false"),
     ],
 )

@@ -121,6 +121,8 @@ def parse_options(options: Mapping[str, str]) -> Asked:
         )
     else:
         columns = columns_of(table, some)
+    if not columns:
+        raise UsageError(f"no column of table {table!r} is named")
     key = options.get("keylog")
     settings = Settings(
         nanoseconds(options.get("start")),

@@ -68,9 +68,13 @@ TABLES: dict[str, Table] = {one.name: one for one in (PACKETS, SEGMENTS)}
 
 
 def schema_of(name: str, columns: Sequence[str] | None = None) -> pa.Schema:
-    """The schema of one of TABLES, or of some of its columns. Raises UsageError for a column that it has not."""
+    """The schema of one of TABLES, or of some of its columns. Raises UsageError for a column that it has not, and for
+    one that is there twice."""
     whole = TABLES[name].schema
-    for column in columns or ():
+    named = columns or ()
+    for at, column in enumerate(named):
+        if column in named[:at]:
+            raise UsageError(f"column {column!r} of table {name!r} is named twice")
         if column not in whole.names:
             raise UsageError(f"table {name!r} has no column {column!r}{near(column, whole.names)}")
     return whole if columns is None else pa.schema([whole.field(column) for column in columns])
