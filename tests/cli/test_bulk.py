@@ -327,6 +327,14 @@ def test_without_pyspark(tmp_path: Path) -> None:
     assert done.stderr == f"kdissect: kdissect spark needs pyspark: {install_command('spark')}\n"
 
 
+def test_appending_needs_a_newer_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
+    with pytest.raises(UsageError, match=r"need PySpark 4\.0 or newer, and this is 3\.5\.9: \S+"):
+        bulk._append("nowhere", "out", None, "parquet", None, None, None, [])
+
+
 def test_java_that_is_too_old(tmp_path: Path) -> None:
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()

@@ -219,6 +219,11 @@ def _append(
     confs: list[tuple[str, str]],
 ) -> None:
     """Append the rows of the files in a directory that are new and complete to the tables below `output`."""
+    import pyspark
+
+    from kdissect.spark.source.registration import check_data_sources
+
+    check_data_sources(pyspark.__version__)
     from kdissect.engine.resumption import STREAMED, columns
     from kdissect.spark.file_system import HadoopFiles
     from kdissect.spark.source.file_stream import Watched

@@ -25,10 +25,15 @@ def register(spark: SparkSession) -> None:
     settings of storage (`fs.s3a...`) are the session's of this moment. Raises UsageError where PySpark has no data
     sources in Python.
     """
-    if importlib.util.find_spec("pyspark.sql.datasource") is None:
-        told = f"data sources and streams need PySpark 4.0 or newer, and this is {spark.version}"
-        raise UsageError(f"{told}: {install_command('spark')}")
+    check_data_sources(spark.version)
     from kdissect.spark.source.datasource import FilteringFormat, Format
 
     pushed = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     spark.dataSource.register((FilteringFormat if pushed else Format).with_settings(storage_settings(spark)))
+
+
+def check_data_sources(version: str) -> None:
+    """Raise UsageError where PySpark, of this version, has no data sources in Python, of which streams are made too."""
+    if importlib.util.find_spec("pyspark.sql.datasource") is None:
+        told = f"data sources and streams need PySpark 4.0 or newer, and this is {version}"
+        raise UsageError(f"{told}: {install_command('spark')}")
