@@ -147,16 +147,18 @@ def _read_tables(spark: SparkSession, folder: str | None, form: str) -> dict[str
     # It lists the folder, where it can, because Spark writes a traceback for a table that is not there.
     there = None if folder is None or getattr(spark, "_jvm", None) is None else HadoopFiles(spark).names(folder)
     found: dict[str, DataFrame] = {}
-    for name in _NAMES:
+    for name in _NAMES if there is None else [name for name in _NAMES if name in there]:
         with suppress(AnalysisException):
             if folder is None:
-                found[name] = spark.table(name)
-            elif there is None or name in there:
+                frame = spark.table(name)
+            else:
                 read = spark.read.format(form)
                 if form == "parquet" and name in STREAMED and CHECKPOINT in (there or ()):
                     # Files of a version that knew fewer columns may be among them, and Spark looks at one file.
                     read = read.schema(spark_schema(written_schema(name, columns(name))))
-                found[name] = read.load(f"{escape_pattern(folder) if form == 'parquet' else folder}/{name}")
+                frame = read.load(f"{escape_pattern(folder) if form == 'parquet' else folder}/{name}")
+            frame.columns  # noqa: B018  # through Spark Connect it raises not before
+            found[name] = frame
     return found
 
 

@@ -1,14 +1,16 @@
-"""Exchanges of captures, and a source's packets, through Spark Connect; run by test_cluster.py.
+"""Exchanges of captures, and views of a folder, through Spark Connect; run by test_cluster.py.
 
     python connect_job.py CAPTURES
 
-Brokers are analysed in spans of time. Says whether the rows are those of the local engine.
+Brokers are analysed in spans of time. Says whether the rows are those of the local engine, and which
+views are made of a folder that lacks tables.
 """
 
 from __future__ import annotations
 
 import sys
 import warnings
+from pathlib import Path
 
 import kdissect
 import kdissect.spark
@@ -26,6 +28,9 @@ def main(captures: str) -> None:
     made = kdissect.spark.dissect(session, captures, tables, partitions=2)
     for name, local in kdissect.open(captures).tables(tables).items():
         print(name, sorted(map(repr, made[name].toArrow().to_pylist())) == sorted(map(repr, local.to_pylist())))
+    folder = Path("tables").absolute()
+    made["exchanges"].write.parquet(str(folder / "exchanges"))
+    print(*kdissect.spark.views(session, folder))
     session.stop()
 
 

@@ -57,7 +57,8 @@ def test_spark_connect(captures: Path, rotate: Any, tmp_path: Path) -> None:
         cwd=tmp_path, capture_output=True, text=True, timeout=400,
     )  # fmt: skip
     assert made.returncode == 0, made.stderr[-3000:]
-    assert made.stdout.splitlines() == ["exchanges True", "fetch_sessions True", "findings True"]
+    told = ["exchanges True", "fetch_sessions True", "findings True", "latency_by_part latency_by_hold"]
+    assert made.stdout.splitlines() == told
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from kdissect.spark.writing.placed_tables import written_schema
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import ROOT
 
-pytest.importorskip("pyspark")
+AnalysisException = pytest.importorskip("pyspark.errors").AnalysisException
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
@@ -62,6 +62,44 @@ def test_views_and_the_dashboard(spark: Any, captures: Path) -> None:
     alike = [spark.sql(f"select * from {sets} where incident = 1"), spark.createDataFrame([], spark_schema(NAMES))]
     kdissect.spark.views(spark, dict(zip(("findings", "late_names"), alike, strict=True)))
     assert {row.incidents for row in spark.table("findings_by_day").collect()} == {2}  # one of each set of a stream
+
+
+class LateSession:
+    """A session of Spark Connect that has one table: a frame of another one raises where its columns are asked for."""
+
+    def __init__(self) -> None:
+        self.views: list[str] = []
+        self.read = self
+
+    def format(self, name: str) -> LateSession:
+        return self
+
+    def load(self, place: str) -> LateFrame:
+        return LateFrame(self, place == "tables/exchanges")
+
+    def sql(self, query: str) -> LateFrame:
+        return LateFrame(self, True)
+
+
+class LateFrame:
+    def __init__(self, session: LateSession, there: bool) -> None:
+        self._session, self._there = session, there
+
+    @property
+    def columns(self) -> list[str]:
+        if not self._there:
+            raise AnalysisException("Path does not exist")
+        return []
+
+    def createOrReplaceTempView(self, name: str) -> None:
+        assert self.columns == []
+        self._session.views.append(name)
+
+
+def test_views_of_a_folder_that_lacks_tables_through_spark_connect() -> None:
+    session: Any = LateSession()
+    assert kdissect.spark.views(session, "tables/") == ["latency_by_part", "latency_by_hold"]
+    assert session.views == ["exchanges", "latency_by_part", "latency_by_hold"]
 
 
 def _of_other_cluster(frame: Any) -> Any:
