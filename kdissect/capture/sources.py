@@ -249,14 +249,22 @@ def _group(members: list[Member], growing: bool = False) -> list[tuple[str, list
         groups.setdefault((member.path.resolve().parent, stem[0]), (stem[1], []))[1].append(member)
     out: list[tuple[str, list[Member]]] = []
     for name, group in groups.values():
-        bare = {plain_name(m.name) for m in group}
-        if len(bare) < len(group):  # the same file plain and compressed, or compressed twice: captures of their own
-            out.extend((m.name, [m]) for m in group)
-        elif len(group) == 1:
+        if len(group) == 1:
             out.append((name if growing and stem_of(group[0].name) is not None else group[0].name, group))
+        elif len({plain_name(m.name) for m in group}) == 1:  # a file and its compressed copies: captures of their own
+            out.extend((m.name, [m]) for m in group)
         else:
-            out.append((name, sorted(group, key=_order)))
+            out.append((name, _order_members(group)))
     return out
+
+
+def _order_members(members: list[Member]) -> list[Member]:
+    """The files of a set in order, without compressed copies (`tcpdump -z gzip`) of files that are there: they have the
+    name and the first packet's time of these. By the name alone it may be an older file of a ring (`-W`)."""
+    files: dict[tuple[str, float], Member] = {}
+    for (begun, _), member in sorted(((_order(member), member) for member in members), key=lambda one: one[0]):
+        files.setdefault((plain_name(member.name), begun), member)
+    return list(files.values())
 
 
 def _order(member: Member) -> tuple[float, list[tuple[int, int | str]]]:

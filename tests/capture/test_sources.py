@@ -102,6 +102,19 @@ def test_plain_and_compressed_copies_stay_apart(tmp_path: Path) -> None:
     assert names(tmp_path) == {"a.pcap": ["a.pcap"], "a.pcap.gz": ["a.pcap.gz"]}
 
 
+def test_a_compressed_copy_of_a_file_does_not_cut_its_set(tmp_path: Path) -> None:
+    """`tcpdump -z gzip` is at work; an older file of a ring has the name of a newer one."""
+    older, *files = [pcap([(10**18 + i * 10**9, b"x" * 60)]) for i in range(4)]
+    for i, data in enumerate(files):
+        (tmp_path / f"a.pcap{i}").write_bytes(data)
+    (tmp_path / "a.pcap1.gz").write_bytes(gzip.compress(files[1]))
+    assert names(tmp_path) == {"a.pcap": ["a.pcap0", "a.pcap1", "a.pcap2"]}
+    (tmp_path / "a.pcap0.gz").write_bytes(gzip.compress(older))
+    assert names(tmp_path) == {"a.pcap": ["a.pcap0.gz", "a.pcap0", "a.pcap1", "a.pcap2"]}
+    (tmp_path / "a.pcap1").unlink()
+    assert names(tmp_path) == {"a.pcap": ["a.pcap0.gz", "a.pcap0", "a.pcap1.gz", "a.pcap2"]}
+
+
 def test_directories_and_globs_leave_out_what_is_none(tmp_path: Path) -> None:
     (tmp_path / "a.pcap").write_bytes(pcap([ONE]))
     (tmp_path / "notes.txt").write_text("no capture")

@@ -103,6 +103,8 @@ def test_a_compressed_copy_is_the_same_file(pieces: list[Path], tmp_path: Path) 
     assert names(Watched(str(tmp_path)).complete()) == ["cut.pcap"]
     (tmp_path / "cut.pcap").unlink()
     assert [row for row in Watched(str(tmp_path)).complete() if after(row, begun)] == []
+    shutil.copy(pieces[2], tmp_path / "cut.pcap")  # the ring comes round (`tcpdump -W 2 -z gzip`)
+    assert names(Watched(str(tmp_path)).complete()) == ["cut.pcap.gz", "cut.pcap1"]
 
 
 def test_folders_hold_sets_of_their_own(pieces: list[Path], tmp_path: Path) -> None:

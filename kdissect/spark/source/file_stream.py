@@ -4,7 +4,8 @@ A file is complete when a later one of its set is there (later by its first pack
 to for `quiet` seconds. Files of a set come in this order, each once. A file that turns up before one that has come
 already, or was changed since, comes with its path behind LATE; so does each file behind a step of the clock back. The
 one that changed last of a set's files may be that which is being written, then, and is left alone. Left alone are files
-without packets and files that are no captures, too. Of a file that is there plain and compressed the plain one is read.
+without packets and files that are no captures, too. Of a file that is there plain and compressed the plain one is read;
+a compressed one of its name that begins at another time is another file of a ring.
 Folders in the directory (hidden ones and links left alone) hold sets of their own, whose names begin with the folder's.
 
 An offset has, for each set, the first packet's time and the name of the last file that came, and the files that came
@@ -98,7 +99,7 @@ class Watched:
 
     def _sets(self) -> Iterator[tuple[list[Row], bool]]:
         """The files of each set, and whether the last one is complete too."""
-        sets: dict[str, dict[str, Row]] = {}
+        sets: dict[str, dict[tuple[str, int], Row]] = {}
         there = sorted(self._folder.files(), key=lambda file: (file.name.endswith(COMPRESSED), file.name))
         self._look_into(there)
         self._changing.clear()
@@ -111,7 +112,7 @@ class Watched:
             known = stem_of(file.name)
             capture = spell_name(posixpath.join(file.folder, file.name if known is None else known[1]))
             row = (capture, spell_name(file.name), file.path, int(first))
-            sets.setdefault(capture, {}).setdefault(plain_name(file.name), row)
+            sets.setdefault(capture, {}).setdefault((plain_name(file.name), row[3]), row)
         for files in sets.values():
             rows = sorted(files.values(), key=lambda row: place(row[3], row[1]))
             newest = max(rows, key=lambda row: self._seen[row[2]][0])[2]
