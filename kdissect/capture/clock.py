@@ -13,10 +13,13 @@ from kdissect.problems import UsageError
 _TIME_OF_DAY = r"\d{1,2}:\d{2}(:\d{2}([.,]\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?"
 HALF_A_DAY = timedelta(hours=12)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIRST, LAST = -(1 << 63), (1 << 63) - 1
+"""The range of packets' times in ns since the epoch, the years 1677 to 2262."""
 
 
 def nanoseconds(moment: str | datetime | None, captures: Sequence[CaptureSet] = ()) -> int | None:
-    """A point in time as ns since the epoch. A time of day is the one nearest to the first packet of the first capture.
+    """A point in time as ns since the epoch, FIRST or LAST for one before or after all that packets can have. A time of
+    day is the one nearest to the first packet of the first capture.
 
     Raises UsageError for a text that is none, and for a time of day of what can be read only once.
     """
@@ -29,7 +32,7 @@ def nanoseconds(moment: str | datetime | None, captures: Sequence[CaptureSet] = 
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - EPOCH
-    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+    return max(FIRST, min(LAST, (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000))
 
 
 def _moment(text: str) -> datetime:

@@ -30,6 +30,14 @@ def test_near_midnight_it_is_the_nearest(captures: Path) -> None:
     assert nanoseconds("13:00", opened._captures) == nanoseconds("2026-11-21T13:00:00")
 
 
+def test_moments_that_no_packet_has_limit_nothing_or_all(captures: Path) -> None:
+    first, last = "0001-01-01T00:00:00", "9999-12-31T23:59:59-05:00"
+    whole = kdissect.open(captures / DEMO).table("exchanges")
+    assert kdissect.open(captures / DEMO, start=first, end=last).table("exchanges").equals(whole)
+    for nothing in ({"start": last}, {"end": first}):
+        assert kdissect.open(captures / DEMO, **nothing).table("exchanges").num_rows == 0
+
+
 def test_what_is_no_time(captures: Path) -> None:
     for text, said in (("27:00", "no time of day"), ("soon", "is not a time")):
         with pytest.raises(UsageError, match=said):

@@ -250,6 +250,21 @@ def test_files_that_are_no_captures_cost_themselves(captures: Path, tmp_path: Pa
             equal({"problems": made}, {"problems": whole})
 
 
+@pytest.mark.parametrize("moment", ["0001-01-01", "1600-01-01", "2300-01-01", "9999-12-31"])
+def test_segments_by_times_that_no_packet_has(captures: Path, moment: str) -> None:
+    pytest.importorskip("pyspark")
+    from kdissect.spark.source.datasource import Reader, parse_options
+
+    path = captures / "base_tiny.pcap"
+    whole = table("segments", path).num_rows
+    for operator in ("<", "<=", "=", ">", ">="):
+        where = f"at {operator} '{moment}'"
+        reader = Reader(parse_options({"table": "segments", "where": where, "path": str(path)}), {})
+        (part,) = reader.partitions()
+        expected = whole if operator[0] == ("<" if moment > "2026" else ">") else 0
+        assert sum(batch.num_rows for batch in reader.read(part)) == expected, operator
+
+
 def test_what_an_older_pyspark_lacks_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from kdissect.spark.source.registration import register
 

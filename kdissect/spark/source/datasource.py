@@ -158,11 +158,11 @@ def _paths(options: Mapping[str, str]) -> list[str]:
 
 
 _SPANS: Mapping[str, Callable[[int], tuple[int, int]]] = {
-    "=": lambda at: (at, at + 999),
-    ">": lambda at: (at + 1000, END),
+    "=": lambda at: (at, min(at + 999, END)),
+    ">": lambda at: (min(at + 1000, END), END),
     ">=": lambda at: (at, END),
-    "<": lambda at: (BEGIN, at - 1),
-    "<=": lambda at: (BEGIN, at + 999),
+    "<": lambda at: (BEGIN, max(at - 1, BEGIN)),
+    "<=": lambda at: (BEGIN, min(at + 999, END)),
 }
 """By operator, which times of packets (ns) compare so with a time in ns: they are rounded down to microseconds."""
 
