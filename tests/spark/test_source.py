@@ -281,6 +281,7 @@ def test_what_an_older_pyspark_lacks_is_said_in_a_line(monkeypatch: pytest.Monke
         ({"table": "exchangs", "path": "x"}, "did you mean 'exchanges'"),
         ({"table": "packets"}, "no capture given"),
         ({"tabel": "packets", "path": "x"}, "did you mean 'table'"),
+        ({"quiet": "60", "path": "x"}, "no option 'quiet'; options: path, "),
         ({"columns": "frame,siz", "path": "x"}, "no column 'siz'"),
         ({"columns": "at,frame,at", "path": "x"}, "column 'at' of table 'packets' is named twice"),
         ({"columns": "", "path": "x"}, "no column of table 'packets' is named"),

@@ -62,11 +62,8 @@ OPTIONS = (
     "hosts",
     "keylog",
     "verify",
-    "quiet",
-    "most",
-    "forget",
-    "looks",
 )
+"""Of a read; a stream of files has others (`Format.streamReader`)."""
 
 
 @dataclass(frozen=True, slots=True)
