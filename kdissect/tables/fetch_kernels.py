@@ -295,7 +295,7 @@ def fill_fetches(
 
 @part
 def _fill_request(i: Scalar, body: Scalar, requests: RequestLists, out: FetchColumns) -> None:
-    """What a request tells of a fetch; `body` -1: nothing."""
+    """Write what a request tells of a fetch; `body` -1: nothing."""
     if body < 0:
         out.session[i], out.epoch[i], out.wait[i], out.least[i], out.isolation[i] = NULL, NULL, NULL, NULL, NULL
         out.replica[i], out.raft[i], out.sent[i] = NULL, NULL, NULL
@@ -316,7 +316,7 @@ def _fill_request(i: Scalar, body: Scalar, requests: RequestLists, out: FetchCol
 
 @part
 def _fill_response(i: Scalar, body: Scalar, responses: ResponseLists, out: FetchColumns) -> None:
-    """What a response tells of a fetch; `body` -1: nothing."""
+    """Write what a response tells of a fetch; `body` -1: nothing."""
     if body < 0:
         out.given_session[i], out.returned[i], out.failed[i], out.records[i] = NULL, NULL, NULL, NULL
         return

@@ -55,7 +55,7 @@ class Sum:
 
 @struct
 class Known:
-    """What is known of a list of sums."""
+    """A list of sums."""
 
     count: int
     """How many there are."""
@@ -100,7 +100,7 @@ def _place(
     """The sum for these, a new one where there is none."""
     known = known_at(lookup, 0)
     at = known.latest
-    if at < known.count and _is_of(sum_at(sums, at), asker, topic, partition):
+    if at < known.count and _belongs_to(sum_at(sums, at), asker, topic, partition):
         return at
     mixed: Scalar = (seed ^ asker) * np.int64(1099511628211)
     mixed = (mixed ^ (mixed >> 31) ^ topic) * np.int64(1099511628211)
@@ -109,7 +109,7 @@ def _place(
     place = (mixed ^ (mixed >> 32)) & mask
     while table[place] >= 0:
         at = table[place]
-        if _is_of(sum_at(sums, at), asker, topic, partition):
+        if _belongs_to(sum_at(sums, at), asker, topic, partition):
             known.latest = at
             return at
         place = (place + 1) & mask
@@ -123,8 +123,8 @@ def _place(
 
 
 @part
-def _is_of(one: Sum, asker: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
-    return one.partition == partition and one.topic == topic and one.asker == asker
+def _belongs_to(entry: Sum, asker: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
+    return entry.partition == partition and entry.topic == topic and entry.asker == asker
 
 
 @part
@@ -152,14 +152,14 @@ def _behind(high: Scalar, n: Scalar, other_high: Scalar, other_n: Scalar) -> Sca
 
 
 @part
-def _note_lag(lag: Scalar, time: Scalar, high: Scalar, n: Scalar, one: Sum) -> None:
+def _note_lag(lag: Scalar, time: Scalar, high: Scalar, n: Scalar, entry: Sum) -> None:
     """A lag that was told; the last one stays, of one instant that of the last exchange id."""
     when: Scalar = np.int64(LAST) if time == NULL else time
-    last = one.lag < 0 or when > one.at
-    if not last and when == one.at:
-        last = _behind(high, n, one.high, one.n)
+    last = entry.lag < 0 or when > entry.at
+    if not last and when == entry.at:
+        last = _behind(high, n, entry.high, entry.n)
     if last:
-        one.lag, one.at, one.high, one.n = lag, when, high, n
+        entry.lag, entry.at, entry.high, entry.n = lag, when, high, n
 
 
 @part
@@ -169,8 +169,8 @@ def lag_of(high: Scalar, offset: Scalar) -> Scalar:
 
 
 @part
-def _read(records: Scalar, one: Sum) -> None:
-    one.read = records if one.read < 0 else one.read + records
+def _read(records: Scalar, entry: Sum) -> None:
+    entry.read = records if entry.read < 0 else entry.read + records
 
 
 @kernel("const i8[:,:] const i8[:,:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
@@ -186,11 +186,11 @@ def add_read(
         asker = askers[row.exchange]
         for _ in range(row.partitions):
             named = partition_at(partitions, q)
-            one = sum_at(sums, _place(asker, codes[named.topic], named.partition, sums, table, lookup, seed))
+            entry = sum_at(sums, _place(asker, codes[named.topic], named.partition, sums, table, lookup, seed))
             if named.flags & GIVEN:
-                _read(named.records, one)
+                _read(named.records, entry)
             if named.high >= 0 and named.offset >= 0:
-                _note_lag(lag_of(named.high, named.offset), row.time, row.connection, row.ordinal, one)
+                _note_lag(lag_of(named.high, named.offset), row.time, row.connection, row.ordinal, entry)
             q += 1
 
 
@@ -201,12 +201,12 @@ def add_fetched(
     """Partitions of fetches as `fetch_kernels.fill_partitions` has made them; `row`: of each its exchange."""
     for q in range(row.size):
         topic, partition = partitions.topic[q], partitions.partition[q]
-        one = sum_at(sums, _place(askers[row[q]], topic, partition, sums, table, lookup, seed))
+        entry = sum_at(sums, _place(askers[row[q]], topic, partition, sums, table, lookup, seed))
         if partitions.given[q] == 1:
-            _read(partitions.records[q], one)
+            _read(partitions.records[q], entry)
         high, offset = partitions.highest[q], partitions.offset[q]
         if partitions.error[q] == 0 and high >= 0 and offset >= 0:
-            _note_lag(lag_of(high, offset), partitions.time[q], partitions.high[q], partitions.n[q], one)
+            _note_lag(lag_of(high, offset), partitions.time[q], partitions.high[q], partitions.n[q], entry)
 
 
 @kernel("const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
@@ -220,9 +220,9 @@ def add_produced(
         asker = askers[rows[body]]
         for t in range(topic_begin[body], topic_begin[body + 1]):
             for a in range(begin[t], begin[t + 1]):
-                one = sum_at(sums, _place(asker, topics[t], numbers[a], sums, table, lookup, seed))
+                entry = sum_at(sums, _place(asker, topics[t], numbers[a], sums, table, lookup, seed))
                 if sizes.size:
-                    one.written = max(one.written, np.int64(0)) + max(sizes[a], np.int64(0))
+                    entry.written = max(entry.written, np.int64(0)) + max(sizes[a], np.int64(0))
 
 
 def traffic(

@@ -65,7 +65,7 @@ class Muted:
 
 @struct
 class Sighting:
-    """What a broker tells of a partition outside of fetches."""
+    """An answer to ListOffsets tells a partition's offset."""
 
     at: int
     """When, in microseconds."""

@@ -53,7 +53,7 @@ class SpanRow:
 
 @struct
 class LabelRow:
-    """What is open of a label."""
+    """The open spans of a label."""
 
     open_exchanges: int
     """Spans of exchanges."""

@@ -28,7 +28,7 @@ from kdissect.analysis.sessions.session_pools import (
     hashed,
     incarnations,
     link_newest,
-    listed,
+    list_member,
     put_first,
     release_set,
     remove_stay,
@@ -305,8 +305,8 @@ def count_request(state: Pools, session: Session, row: FetchRow) -> None:
     session.bytes += max(row.size, 0)
     session.version = max(session.version, row.version)
     if row.client >= 0:
-        session.clients = listed(state, session.clients, row.client)
-    session.connections = listed(state, session.connections, row.connection)
+        session.clients = list_member(state, session.clients, row.client)
+    session.connections = list_member(state, session.connections, row.connection)
 
 
 @kernel("i8[:] i8[:,:] i8[:] i8[:,:] i8[:,:] POOLS TOPIC_NAMES b1")

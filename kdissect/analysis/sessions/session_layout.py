@@ -355,7 +355,7 @@ class State:
         """The counts: a view."""
         return counts_of(self.counts, 0)
 
-    def reserve(self, sessions: int, stays: int, listed: int) -> None:
+    def reserve(self, sessions: int, stays: int, members: int) -> None:
         """See to it that so many rows are free; hash tables stay at most as full as they are long."""
         count = self.count
         self.sessions, count.free_session, count.sessions_left = _grown(
@@ -368,7 +368,7 @@ class State:
             SessionTopic, self.topics, count.free_topic, count.topics_left, stays
         )
         self.listed, count.free_listed, count.listed_left = _grown(
-            Listed, self.listed, count.free_listed, count.listed_left, listed
+            Listed, self.listed, count.free_listed, count.listed_left, members
         )
 
 
@@ -387,15 +387,15 @@ def _first_counts() -> Int64s:
     return counts
 
 
-def _grown(kind: type, pool: Int64s, free: int, left: int, need: int) -> tuple[Int64s, int, int]:
+def _grown(kind: type, pool: Int64s, free_row: int, free_rows: int, need: int) -> tuple[Int64s, int, int]:
     """The pool with so many free rows at least, its first free row, and how many are free."""
-    missing = need - int(left)
+    missing = need - int(free_rows)
     if missing <= 0:
-        return pool, free, left
+        return pool, free_row, free_rows
     old = len(pool)
     new = max(2 * old, old + missing)
     more = np.full((new - old, pool.shape[1]), -1, np.int64)
     following = rows_of(kind, more)["next"]
     following[:-1] = np.arange(old + 1, new)
-    following[-1] = free
-    return np.concatenate([pool, more]), old, left + new - old
+    following[-1] = free_row
+    return np.concatenate([pool, more]), old, free_rows + new - old

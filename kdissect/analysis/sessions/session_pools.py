@@ -202,7 +202,7 @@ def remember(table: Int64s, count: Counts, session: Session) -> None:
 
 
 @part
-def listed(state: Pools, first: Scalar, value: Scalar) -> Scalar:
+def list_member(state: Pools, first: Scalar, value: Scalar) -> Scalar:
     """The first row of a list of clients or connections that has this one too: added once, in order of appearance."""
     count, at = counts_of(state.counts, 0), first
     last: Scalar = np.int64(-1)

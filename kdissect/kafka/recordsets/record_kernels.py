@@ -83,7 +83,7 @@ stretch_at, progress_at, inner_at = view(Stretch), view(Progress), view(Inner)
 
 
 class RecordColumns(NamedTuple):
-    """What is read of records, columns of the same length; the last four have none where nothing is shown."""
+    """Records, columns of the same length; the last four are empty where nothing is revealed."""
 
     batch: Int64s
     """Row of its batch."""
@@ -107,14 +107,14 @@ class RecordColumns(NamedTuple):
     """How many there are, -1 not shown."""
 
     @staticmethod
-    def of(capacity: int, shown: bool) -> RecordColumns:
+    def empty(capacity: int, revealed: bool) -> RecordColumns:
         """Columns for so many records."""
         return RecordColumns(
-            *np.empty((6, capacity), np.int64), *np.empty((4, capacity if shown else 0), np.int64)
+            *np.empty((6, capacity), np.int64), *np.empty((4, capacity if revealed else 0), np.int64)
         )  # fmt: skip
 
     def part(self, begin: int, end: int) -> RecordColumns:
-        """The same of these records alone."""
+        """The columns of these records alone."""
         return RecordColumns(*(column[begin:end] for column in self))
 
 

@@ -80,7 +80,7 @@ class Records:
         self._fresh()
 
     def _fresh(self) -> None:
-        self.out = RecordColumns.of(CHUNK, shown=self.reveal or self.traced)
+        self.out = RecordColumns.empty(CHUNK, revealed=self.reveal or self.traced)
         self.filled = 0
 
     def chunks(self, picked: Sequence[int] | Int64s | None) -> Iterator[pa.RecordBatch]:

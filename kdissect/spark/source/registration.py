@@ -33,7 +33,7 @@ def register(spark: SparkSession) -> None:
 
 
 def check_data_sources(version: str) -> None:
-    """Raise UsageError where PySpark, of this version, has no data sources in Python, of which streams are made too."""
+    """Raise UsageError where PySpark, of this version, has no data sources in Python. Streams are made of them, too."""
     if importlib.util.find_spec("pyspark.sql.datasource") is None:
         told = f"data sources and streams need PySpark 4.0 or newer, and this is {version}"
         raise UsageError(f"{told}: {install_command('spark')}")
