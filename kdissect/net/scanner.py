@@ -115,6 +115,7 @@ class Scanner:
     def go_on(self, carried: CarriedScan) -> None:
         """Go on from what another scanner carried."""
         self._flows, self._table, self._free, self._state = carried.flows, carried.table, carried.free, carried.state
+        self._scanning = k.scanning_at(self._state, 0)
         self._tunnels, self._reassembler = carried.tunnels, carried.reassembler
         self._rare_seen, self._fragments_seen = carried.rare_seen, carried.fragments_seen
 

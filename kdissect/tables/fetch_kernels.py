@@ -333,7 +333,7 @@ def _fill_response(i: Scalar, body: Scalar, responses: ResponseLists, out: Fetch
 
 @kernel("const i8[:,:] i8 const i8[:] const i8[:] const i8[:] const i4[:] PARTITIONS ROWS_OF_PARTITIONS")
 def fill_partitions(
-    pairs: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, named: NamedPartitions,
+    pairs: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, partitions: NamedPartitions,
     out: PartitionColumns,
 ) -> None:  # fmt: skip
     """Rows of partitions into `out`: `count` that were put together as `pairs` says (`partition_pairs.pair`). A row
@@ -343,19 +343,23 @@ def fill_partitions(
         out.high[i], out.n[i], out.time[i] = high[row], n[row], micros(first[row])
         out.asked[i], out.gone[i], out.given[i] = a >= 0, g >= 0, v >= 0
         if a >= 0:
-            out.topic[i], out.partition[i] = named.requested_topic[a], named.requested[a]
+            out.topic[i], out.partition[i] = partitions.requested_topic[a], partitions.requested[a]
         elif v >= 0:
-            out.topic[i], out.partition[i] = named.returned_topic[v], named.returned[v]
+            out.topic[i], out.partition[i] = partitions.returned_topic[v], partitions.returned[v]
         else:
-            out.topic[i], out.partition[i] = named.forgotten_topic[g], named.forgotten[g]
+            out.topic[i], out.partition[i] = partitions.forgotten_topic[g], partitions.forgotten[g]
         out.topic_id[i] = out.topic[i]
-        out.offset[i] = named.offset[a] if a >= 0 else NULL
+        out.offset[i] = partitions.offset[a] if a >= 0 else NULL
         code = np.int64(NULL)
         if v >= 0:
-            code = named.error[v]
-            out.highest[i], out.stable[i], out.start[i] = named.highest[v], named.stable[v], named.start[v]
-            out.records[i] = max(named.records[v], 0)
-            out.preferred[i], out.diverging[i] = named.preferred[v], named.diverging[v]
+            code = partitions.error[v]
+            out.highest[i], out.stable[i], out.start[i] = (
+                partitions.highest[v],
+                partitions.stable[v],
+                partitions.start[v],
+            )
+            out.records[i] = max(partitions.records[v], 0)
+            out.preferred[i], out.diverging[i] = partitions.preferred[v], partitions.diverging[v]
         else:
             out.highest[i], out.stable[i], out.start[i], out.records[i] = NULL, NULL, NULL, NULL
             out.preferred[i], out.diverging[i] = NULL, NULL

@@ -49,8 +49,8 @@ def chunk(
     if (reveal or traced) and count > 1:
         held = np.where(out.value_at < 0, 0, np.maximum(out.key_bytes, 0) + np.maximum(out.value_bytes, 0))
         if int(held.sum()) + _header_span(out, s) > LARGEST:
-            yield from chunk(s, out.part(0, count // 2), owner, reveal, traced)
-            yield from chunk(s, out.part(count // 2, count), owner, reveal, traced)
+            yield from chunk(s, rk.cut_columns(out, 0, count // 2), owner, reveal, traced)
+            yield from chunk(s, rk.cut_columns(out, count // 2, count), owner, reveal, traced)
             return
     headers = _headers(s, out) if reveal or traced else None
     traces = trace_columns(headers) if traced and headers is not None else [pa.nulls(count, pa.string())] * 2

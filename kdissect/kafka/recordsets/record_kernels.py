@@ -8,8 +8,6 @@ that finds them full returns FULL with everything it needs to go on in `segments
 Sources: DefaultRecord, LegacyRecord, AbstractLegacyRecordBatch (KIP-31, KIP-32, KIP-98).
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -106,16 +104,15 @@ class RecordColumns(NamedTuple):
     headers: Int64s
     """How many there are, -1 not shown."""
 
-    @staticmethod
-    def empty(capacity: int, revealed: bool) -> RecordColumns:
-        """Columns for so many records."""
-        return RecordColumns(
-            *np.empty((6, capacity), np.int64), *np.empty((4, capacity if revealed else 0), np.int64)
-        )  # fmt: skip
 
-    def part(self, begin: int, end: int) -> RecordColumns:
-        """The columns of these records alone."""
-        return RecordColumns(*(column[begin:end] for column in self))
+def empty_columns(capacity: int, revealed: bool) -> RecordColumns:
+    """Columns for so many records."""
+    return RecordColumns(*np.empty((6, capacity), np.int64), *np.empty((4, capacity if revealed else 0), np.int64))
+
+
+def cut_columns(columns: RecordColumns, begin: int, end: int) -> RecordColumns:
+    """The columns of these records alone."""
+    return RecordColumns(*(column[begin:end] for column in columns))
 
 
 RECORD_COLUMNS = fields(RecordColumns, " ".join(["i8[:]"] * 10))

@@ -28,7 +28,6 @@ from kdissect.kafka.recordsets.record_kernels import (
     LOST,
     OPEN,
     Progress,
-    RecordColumns,
     Stretch,
     progress_at,
     stretch_at,
@@ -80,7 +79,7 @@ class Records:
         self._fresh()
 
     def _fresh(self) -> None:
-        self.out = RecordColumns.empty(CHUNK, revealed=self.reveal or self.traced)
+        self.out = record_kernels.empty_columns(CHUNK, revealed=self.reveal or self.traced)
         self.filled = 0
 
     def chunks(self, picked: Sequence[int] | Int64s | None) -> Iterator[pa.RecordBatch]:
@@ -146,7 +145,7 @@ class Records:
         if self.filled:
             out, count = self.out, self.filled
             self._fresh()
-            yield from chunk(s, out.part(0, count), self.batches.owner, self.reveal, self.traced)
+            yield from chunk(s, record_kernels.cut_columns(out, 0, count), self.batches.owner, self.reveal, self.traced)
 
     def _packed(self, group: list[int], old: bool) -> Iterator[pa.RecordBatch]:
         rows = self.batches.rows

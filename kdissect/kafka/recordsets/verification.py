@@ -72,7 +72,7 @@ def _find_long_lengths(batches: Batches) -> None:
         if codec == bl.NONE:
             header = rows[row : row + 1].copy()
             segment = np.array([[begin, end, 0, 0, record_kernels.LOST, 0, 0]], np.int64)
-            nothing = record_kernels.RecordColumns.empty(1, revealed=False)
+            nothing = record_kernels.empty_columns(1, revealed=False)
             state = np.zeros(width(record_kernels.Progress), np.int64)
             record_kernels.read_records(batches.s, header, segment, state, nothing, np.int64(0), np.int64(-1))
             found, read = bl.batch_at(header, 0), record_kernels.stretch_at(segment, 0)
