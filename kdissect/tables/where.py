@@ -223,12 +223,10 @@ class _Parser:
         if left.name is None and right.name is None:
             raise self.error("a comparison needs a column", place)
         left, right = self.scaled(left, right.name), self.scaled(right, left.name)
-        sides = []
-        for one, other in ((left, right), (right, left)):
-            if one.name is not None:
-                sides.append(pc.field(one.name))
-            else:
-                sides.append(pc.scalar(self.literal(one, str(other.name))))
+        sides = [
+            pc.scalar(self.literal(one, str(other.name))) if one.name is None else self.widen(one, other)
+            for one, other in ((left, right), (right, left))
+        ]
         if left.name is not None and right.name is not None:
             self.comparable(left, right)
         elif left.name is not None:
@@ -238,6 +236,18 @@ class _Parser:
             self.limits.append(Limit(str(right.name), _FLIPPED.get(operator, operator), (limit,)))
         return _COMPARE[operator](*sides)
 
+    def widen(self, operand: _Operand, compared: _Operand) -> pc.Expression:
+        """A column, as double where it has integers and is compared with fractions: Arrow itself chooses float for
+        short fractions, and refuses the integers that it cannot hold."""
+        column = pc.field(str(operand.name))
+        if not pa.types.is_integer(self.schema.field(str(operand.name)).type):
+            return column
+        if compared.name is None:
+            fractions = pa.types.is_floating(self.literal(compared, str(operand.name)).type)
+        else:
+            fractions = pa.types.is_floating(self.schema.field(compared.name).type)
+        return column.cast(pa.float64(), safe=False) if fractions else column
+
     def member(self, operand: _Operand) -> pc.Expression:
         column = self.field(operand)
         self.expect("(")
@@ -246,14 +256,12 @@ class _Parser:
             values.append(self.literal(self.scaled(self.constant(), operand.name), str(operand.name)))
         self.expect(")")
         kind = self.schema.field(str(operand.name)).type
-        if pa.types.is_integer(kind) and any(value.type == pa.float64() for value in values):
-            column, kind = column.cast(pa.float64()), pa.float64()
-        elif pa.types.is_integer(kind):
+        if pa.types.is_integer(kind):
             column, kind = column.cast(pa.int64()), pa.int64()
         self.limits.append(Limit(str(operand.name), "in", tuple(value.as_py() for value in values)))
-        known = [value.as_py() for value in values if value.is_valid]
+        known = [value.as_py() for value in values if value.is_valid and value.type.id == kind.id]  # no integer is 1.5
         found, unknown = column.isin(pa.array(known, kind)), pa.scalar(None, pa.bool_())
-        if len(known) < len(values):  # one that is not among the others may be the null
+        if not all(value.is_valid for value in values):  # one that is not among the others may be the null
             return pc.if_else(found, pa.scalar(True), unknown)
         return pc.if_else(column.is_valid(), found, unknown)
 
@@ -301,8 +309,8 @@ class _Parser:
             return pa.scalar(value)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if number and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            if isinstance(value, int) and abs(value) < 2**63:
-                return pa.scalar(value, pa.int64())
+            if pa.types.is_integer(kind) and value == int(value) and abs(value) < 2**63:
+                return pa.scalar(int(value), pa.int64())
             return pa.scalar(float(value), pa.float64())
         raise self.error(
             f"column {column!r} is {_kind(kind)}, it cannot be compared with {_excerpt(value)}", operand.place

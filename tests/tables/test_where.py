@@ -14,6 +14,8 @@ TABLE = pa.table(
         "at": pa.array([datetime(2026, 1, d, tzinfo=UTC) for d in (1, 2, 3, 4)], pa.timestamp("us", "UTC")),
         "where": ["it's", "a_b", "axb", ""],
         "m": pa.array([1, 5, 3, 4], pa.int64()),
+        "wait_ms": pa.array([2**31 - 1, 2**24 + 1, 500, None], pa.int32()),
+        "large": pa.array([2**63 - 1, 2**53 + 1, -(2**63), None], pa.int64()),
         "names": pa.array([["x"], [], None, None], pa.list_(pa.string())),
     }
 )
@@ -70,6 +72,13 @@ TABLE = pa.table(
         ("latency_ms > 1e2", [1]),
         ("n < 99999999999999999999", [0, 1, 2]),
         ("n=1", [0]),
+        ("wait_ms > 1 min", [0, 1]),
+        ("wait_ms between 0.5s and 2147483646.5", [1, 2]),
+        ("wait_ms = 16777216.0 or wait_ms in (500.0, 16777217.0, 2.5)", [1, 2]),
+        ("large > 2.5", [0, 1]),
+        ("large = 9007199254740993 or large < latency_ms and n = 3", [1]),
+        ("large < latency_ms or n = 2 and large > latency_ms", [1]),
+        ("large in (9223372036854775807, 1.5)", [0]),
     ],
 )
 def test_rows(text, rows):
