@@ -222,7 +222,7 @@ def _news(M: Words, packet: Segment, connection: Connection, direction: Directio
         return direction.isn != packet.seq
     if packet.flags & RST and connection.end != End.RST:
         return True
-    if packet.flags & FIN and direction.fin < 0:
+    if packet.flags & FIN and direction.fin == 0:
         return True
     position = unwrap(packet.seq, direction.next)
     end = position + packet.wire

@@ -266,7 +266,7 @@ class Direction:
     acked: int
     """Highest position of this direction that the other side acknowledged, NULL unknown."""
     fin: int
-    """The position behind the last byte, as a FIN says, -1 unknown."""
+    """1 once it sent a FIN."""
     hole_since: int
     """Value of the connection's `packets` when `hole_acked` was noted, -1: no hole is known to be acknowledged."""
     retransmitted: int

@@ -1,4 +1,4 @@
-"""tshark's flags against `closed_by` of `connections`: which end sent the first FIN or RST of each connection.
+"""tshark's flags against `connections`: which end sent the first FIN or RST of each one, and that both FINs end it.
 
 A connection is matched by its 4-tuple and its first packet's time. `closed_by` may be null where tshark shows a FIN:
 another one may have come before it, of a side of which nothing was captured before, or out of the order of sending.
@@ -35,6 +35,8 @@ class Ending(NamedTuple):
     """Who sent the first FIN or RST."""
     speakers: set[Endpoint]
     """Who sent anything at all, up to then."""
+    closers: set[Endpoint]
+    """Who sent a FIN or RST."""
 
 
 def endings(path: Path) -> dict[tuple[frozenset[Endpoint], int], Ending]:
@@ -45,7 +47,9 @@ def endings(path: Path) -> dict[tuple[frozenset[Endpoint], int], Ending]:
     found: dict[str, Ending] = {}
     for stream, at, sender, receiver, closes in _packets(subprocess.run(command, capture_output=True).stdout):
         began.setdefault(stream, (frozenset([sender, receiver]), at))
-        one = found.setdefault(stream, Ending(None, set()))
+        one = found.setdefault(stream, Ending(None, set(), set()))
+        if closes:
+            one.closers.add(sender)
         if one.first is None:
             one.speakers.add(sender)
             if closes:
@@ -72,7 +76,8 @@ PATHS |= {name: CAPTURES / "lab" / f"{name}.pcap.zst" for name in LAB}
 @pytest.mark.parametrize("name", PATHS)
 def test_who_closed_first(name: str) -> None:
     theirs = endings(PATHS[name])
-    columns = ["client_ip", "client_port", "broker_ip", "broker_port", "started_at", "closed_by"]
+    columns = ["client_ip", "client_port", "broker_ip", "broker_port", "started_at", "closed_by",
+               "end_reason"]  # fmt: skip
     rows = kdissect.open(PATHS[name]).table("connections", columns).to_pylist()
     assert rows
     for row in rows:
@@ -82,5 +87,6 @@ def test_who_closed_first(name: str) -> None:
         one = theirs[frozenset(ends.values()), round(row["started_at"].timestamp() * 1e6)]
         shown = next((end for end, address in ends.items() if address == one.first), None)
         assert row["closed_by"] in (shown, None), row
+        assert row["end_reason"] != "open" or len(one.closers) < len(ends), row
         if row["closed_by"] is None and shown is not None:
             assert name == "field_reordered" or len(one.speakers) < len(ends), row

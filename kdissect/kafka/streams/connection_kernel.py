@@ -116,7 +116,6 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
         forget_frame(direction)
         direction.ahead_head = -1
         direction.ahead_tail = -1
-        direction.fin = -1
         direction.hole_since = -1
         direction.wild = -1
         direction.lost = -1
@@ -386,9 +385,9 @@ def _endings(M: Words, packet: Segment, connection: Connection, direction: Direc
     if flags & RST:
         if connection.end == End.OPEN:
             connection.end = End.RST
-    elif flags & FIN and direction.started > 0:
-        direction.fin = unwrap((packet.seq + packet.wire) & 0xFFFFFFFF, direction.next)
-    if connection.end == End.OPEN and direction.fin >= 0 and opposite(connection, direction).fin >= 0:
+    elif flags & FIN:
+        direction.fin = 1
+    if connection.end == End.OPEN and direction.fin == 1 and opposite(connection, direction).fin == 1:
         connection.end = End.FIN
     if connection.held > 0 and connection.sealed == 0:
         release_held(M, connection)

@@ -12,7 +12,7 @@ from kdissect.kafka.streams.connection_kernel import LINGER_NS
 from kdissect.kernels.structs import offsets
 from kdissect.net.segment import ACK_FLAG, FIN, SYN
 from kdissect.tcp.assembly import SETTLE_PACKETS
-from kdissect.tcp.layout import CONTROL, Control, End, control_at
+from kdissect.tcp.layout import CONTROL, UNTOLD, Control, End, control_at
 from tests.kafka.streams.playbook import (
     BROKER,
     CLIENT,
@@ -77,8 +77,19 @@ def test_how_a_connection_ends(last: list[Packet], end: int) -> None:
     assert ends(opening(), ONE, last) == [end]
 
 
-def test_a_fin_on_a_direction_without_bytes_or_syn_says_nothing() -> None:
-    assert ends(ONE[0], Packet(BROKER, flags=FIN | ACK_FLAG), closing(CLIENT)) == [End.OPEN]
+def test_both_fins_end_a_connection_that_was_met_in_its_middle() -> None:
+    bare = [Packet(side, flags=FIN | ACK_FLAG) for side in (BROKER, CLIENT)]
+    assert ends(ONE[0], bare[0], closing(CLIENT)) == [End.FIN]
+    assert ends(bare) == [End.FIN]
+    assert ends(bare[0], bare[0]) == [End.OPEN]
+
+
+def test_a_syn_after_both_fins_begins_a_new_connection() -> None:
+    before = [Packet(side, seq=ISN[side] + 5_000_000, flags=FIN | ACK_FLAG) for side in (BROKER, CLIENT)]
+    played = play(before, opening(), ONE, closing(CLIENT), closing(BROKER))
+    assert [int(row["end"]) for row in played.connections] == [End.FIN, End.FIN]
+    assert [int(row["start_seen"]) for row in played.connections] == [0, 1]
+    assert [int(row["closer"]) for row in played.connections] == [UNTOLD, 1 + CLIENT]
 
 
 def test_a_reset_after_both_fins_changes_nothing() -> None:
