@@ -15,6 +15,7 @@ import pytest
 
 import kdissect
 from kdissect.problems import UsageError
+from kdissect.tables.declaration import declared
 from tests.conftest import ROOT
 
 CAPTURE = (ROOT / "captures" / "k4_java_classic.pcap").read_bytes()
@@ -144,6 +145,11 @@ def test_rows_of_a_growing_file(form: str, tmp_path: Path) -> None:
         assert tables[0].equals(tables[1])
     else:
         assert sorted(out.read_text().split()) == sorted(whole.read_text().split())
+
+
+def test_the_tutorial_names_the_columns_that_come_at_the_end() -> None:
+    (told,) = re.findall(r"exchanges with ([^.]*)\.", (ROOT / "docs" / "index.md").read_text())
+    assert set(re.findall("`(.*?)`", told)) == declared("exchanges").analysed
 
 
 def test_a_named_pipe(tmp_path: Path) -> None:
