@@ -28,6 +28,12 @@ OF_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 """Bits of a mode by which others than the owner read or write a file."""
 
 
+LARGEST = 2**63 - 1
+"""The largest number that Arrow and numpy count rows and bytes with."""
+LONGEST = 1e9
+"""Seconds of the longest time that an option takes, 31 years: int64 holds a capture's nanoseconds and those of it."""
+
+
 jobs_option = click.option(
     "--jobs",
     type=click.IntRange(min=1),
@@ -189,7 +195,7 @@ def written_as(form: str | None, output: str | None, usual: str = "table") -> st
 def order_options(function: F) -> F:
     """--sort and --limit for rows."""
     for add in (
-        click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows."),
+        click.option("--limit", type=click.IntRange(0, LARGEST), metavar="N", help="At most so many rows."),
         click.option(
             "--sort",
             metavar="A,-B",
@@ -216,7 +222,7 @@ def seconds(context: click.Context, parameter: click.Parameter, value: str | Non
     if value is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?", value.strip())
-    if found is None or float(found[1]) <= 0:
+    if found is None or not 0 < float(found[1]) * _UNITS[found[2] or "s"] <= LONGEST:
         raise click.BadParameter(f"{value!r} is no length of time; say it like 1s, 500ms or 5m")
     return float(found[1]) * _UNITS[found[2] or "s"]
 
@@ -226,9 +232,10 @@ def size(context: click.Context, parameter: click.Parameter, value: str | None) 
     if value is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?B?)", value.strip())
-    if found is None:
+    number = float(found[1]) * 1000 ** " kMGT".index(found[2].rstrip("B") or " ") if found else LARGEST
+    if number >= LARGEST:
         raise click.BadParameter(f"{value!r} is no size; say it like 512MB or 2GB")
-    return int(float(found[1]) * 1000 ** " kMGT".index(found[2].rstrip("B") or " "))
+    return int(number)
 
 
 def offset_range(

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from kdissect.rewriting.standins import StandIns
 
 
+MOST_JOBS = 1024
+"""Threads that a caller may ask for: more than the cores of one machine; each one reserves 90 MB of addresses."""
+
+
 class Capture(CaptureTables):
     """One or more captures, opened but not read. Every method reads them again (a pipe can be read only once). A second
     thread that reads at the same time gets a UsageError; a capture may be opened several times, once for each thread.
@@ -284,8 +288,8 @@ def open_capture(
         keys = read_key_log(keylog)
     names = read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts)
     wish = selection(client, broker, topic, names)
-    if jobs is not None and not (isinstance(jobs, Integral) and jobs >= 1):
-        raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs!r}")
+    if jobs is not None and not (isinstance(jobs, Integral) and 1 <= jobs <= MOST_JOBS):
+        raise UsageError(f"jobs is a number of threads, 1 to {MOST_JOBS}, not {jobs!r}")
     if slow is not None and not (isinstance(slow, Real) and slow > 0):
         raise UsageError(f"slow is a number of seconds above 0, not {slow!r}")
     checked(memory)

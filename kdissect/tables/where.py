@@ -324,9 +324,9 @@ class _Parser:
     def moment(self, text: str, place: int) -> datetime:
         try:
             found = datetime.fromisoformat(text)
-        except ValueError:
+            return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
             raise self.error(f"{_excerpt(text)} is no time such as '2026-01-31 12:00:00'", place) from None
-        return found if found.tzinfo else found.replace(tzinfo=UTC)
 
     def comparable(self, left: _Operand, right: _Operand) -> None:
         kinds = [_kind(self.schema.field(str(operand.name)).type) for operand in (left, right)]

@@ -162,6 +162,7 @@ def _pcapng(pcap: bytes, secret: bytes) -> bytes:
         ({"connection": "0123456789abcdef"}, "no connection of this capture"),
         ({"connection": "xyz"}, "no connection id"),
         ({"frame": 1}, "completes no Kafka"),
+        ({"frame": -1}, "frames are numbered from 1"),
         ({"start": "soon"}, "not a time"),
         ({"connection": "00", "alone": True}, "exchange or a frame"),
     ],

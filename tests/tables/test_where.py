@@ -101,6 +101,8 @@ def test_columns():
         ("n = 'x'", "column 'n' is a number, it cannot be compared with 'x'"),
         ("api = 5", "column 'api' is text"),
         ("at > 'yesterday'", "'yesterday' is no time"),
+        ("at > '0001-01-01T00:00:00+01:00'", "'0001-01-01T00:00:00.01:00' is no time"),
+        ("at < '9999-12-31T23:59:59-01:00'", "'9999-12-31T23:59:59-01:00' is no time"),
         ("(n = 1", r"expected '\)'"),
         ("n", "expected a comparison"),
         ("1 = 1", "a comparison needs a column"),

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from kdissect.cli.opening import CHOSEN, open_capture
 from kdissect.cli.options import (
+    LARGEST,
     engine_options,
     jobs_option,
     memory_option,
@@ -40,7 +41,7 @@ RANK = ("is_follower", "topic", "partition", "base_offset", "cluster", "delivere
 @click.option("--demo", is_flag=True, help="Use the capture that ships with kdissect.")
 @click.option("--key", metavar="TEXT", help="The records with this key (needs --reveal).")
 @click.option("--producer", metavar="ID", help="The slowest records of this producer: client id or producer id.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help=f"Print N deliveries at most ({MOST}).")
+@click.option("--limit", type=click.IntRange(1, LARGEST), metavar="N", help=f"Print N deliveries at most ({MOST}).")
 @reveal_option
 @selection_options
 @output_options

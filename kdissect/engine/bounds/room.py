@@ -22,6 +22,8 @@ COPIES = 5
 arrays, and as rows of a result."""
 LEAST = 256_000_000
 """The smallest budget: below, nothing would be left for rows."""
+MOST = 2**63
+"""What a budget stays below: Arrow counts bytes as int64."""
 AT_THE_END = 0.25
 """Share of the room that is kept for tables made at the end: connections and problems."""
 
@@ -51,7 +53,7 @@ class Limited:
 
 def checked(memory: int | None) -> int | None:
     """A budget in bytes, None for none. Raises UsageError for one that is no number, or too small."""
-    if memory is not None and not isinstance(memory, Real):
+    if memory is not None and not (isinstance(memory, Real) and memory < MOST):
         raise UsageError(f"memory is a number of bytes, not {memory!r}")
     if memory is not None and memory < LEAST:
         raise UsageError(f"memory must be at least {LEAST // 1_000_000} MB, not {memory:,} bytes")

@@ -137,6 +137,8 @@ def parse_target(exchange_id: str | None, frame: int | None) -> Wanted:
     if (exchange_id is None) == (frame is None):
         raise UsageError("show one exchange: by its id, or by the number of a frame")
     if exchange_id is None:
+        if int(frame or 0) < 1:
+            raise UsageError(f"frames are numbered from 1: there is none with the number {frame}")
         return Wanted(frame=int(frame or 0))
     found = _ID.fullmatch(exchange_id)
     if found is None:
