@@ -41,6 +41,14 @@ def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-m", "kdissect", *arguments], capture_output=True, timeout=120)
 
 
+def test_columns_that_opening_a_wrapper_changes_say_so(captures: Path) -> None:
+    path = captures / "era_0_8_2.pcap"
+    closed, opened = (kdissect.open(path, verify=verify).table("record_batches") for verify in (False, True))
+    changed = {name for name in closed.schema.names if not closed[name].equals(opened[name])}
+    told = {one.name for one in SCHEMAS["record_batches"] if b"until it is opened" in one.metadata[b"doc"]}
+    assert {"base_offset", "last_offset", "records"} <= changed <= told | {"uncompressed_bytes", "crc_ok"}
+
+
 def test_every_value_said_is_there(classic: Any) -> None:
     table = classic.table("records", where="topic = 'jc-data' and offset < 50", reveal=True)
     rows = table.to_pylist()

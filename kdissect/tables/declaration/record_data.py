@@ -13,22 +13,25 @@ RECORD_BATCHES = table(
     m.TOPIC,
     m.TOPIC_ID,
     Column("partition", m.CODE, "Partition number."),
-    Column("base_offset", m.COUNT, "Offset of the first record (a producer's own count from 0 in Produce requests)."),
-    Column("last_offset", m.COUNT, "Offset of the last record."),
+    Column("base_offset", m.COUNT, "Offset of the first record (a producer's own count from 0 in Produce requests); "
+           "null of a compressed wrapper until it is opened."),
+    Column("last_offset", m.COUNT, "Offset of the last record; of a compressed wrapper its own offset until it is "
+           "opened."),
     Column("magic", m.CODE, "Format: 0, 1 or 2."),
     Column("codec", m.TEXT, "none, gzip, snappy, lz4, zstd."),
     Column("is_transactional", m.FLAG, "Written in a transaction (magic 2)."),
     Column("is_control", m.FLAG, "Holds control records (magic 2)."),
     Column("timestamp_type", m.TEXT, "create_time or log_append_time; null for magic 0."),
     Column("first_timestamp", m.TIME, "Timestamp of the first record (the delete horizon where the batch has one); "
-           "null for none."),
-    Column("max_timestamp", m.TIME, "Largest timestamp; null for none."),
+           "null for none, and of a compressed wrapper until it is opened."),
+    Column("max_timestamp", m.TIME, "Largest timestamp, of a compressed wrapper its own until it is opened; null for "
+           "none."),
     Column("producer_id", m.COUNT, "Producer id, -1 for none (magic 2)."),
     Column("producer_epoch", m.CODE, "Producer epoch, -1 for none (magic 2)."),
     Column("base_sequence", m.CODE, "First sequence number, -1 for none (magic 2)."),
     Column("leader_epoch", m.CODE, "PartitionLeaderEpoch (magic 2)."),
-    Column("records", m.COUNT, "Number of records that the batch states (of a compressed wrapper: null until it is "
-           "opened)."),
+    Column("records", m.COUNT, "Number of records that the batch states; null of a compressed wrapper until it is "
+           "opened."),
     Column("compressed_bytes", m.COUNT, "Size of the batch on the wire, headers included."),
     Column("uncompressed_bytes", m.COUNT, "Size of the records after decompression; null unless asked for by column "
            "or `verify`.", costly=True),
