@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
+from kdissect.tables.declaration import SCHEMAS
 from tests.capture.build import Packet, enhanced, ethernet, interface, ip4, option, read_pcap, section, udp
 from tests.oracle.material import CAPTURES
 
@@ -51,7 +52,10 @@ def test_copies_in_one_capture_count_once() -> None:
     short = kdissect.open(CAPTURES / "base_short.pcap").table("exchanges", ["api", "correlation_id", "latency_ms"])
     twice = kdissect.open(CAPTURES / "field_duplicates.pcap").tables(["exchanges", "connections"])
     assert twice["exchanges"].select(short.column_names).equals(short)
-    assert sum(twice["connections"]["duplicated_packets"].to_pylist()) > 0
+    counts = [twice["connections"][name].to_pylist() for name in ("packets", "duplicated_packets")]
+    assert counts[0] == counts[1]
+    assert sum(counts[0]) == 254
+    assert "each once" in SCHEMAS["connections"].field("packets").metadata[b"doc"].decode()
 
 
 def written(seen: list[Seen], links: tuple[int, ...] = (1, 1), names: tuple[str, ...] = ()) -> bytes:

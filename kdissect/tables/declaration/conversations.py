@@ -38,7 +38,7 @@ CONNECTIONS = table(
     Column("tls", m.TEXT, "TLS version when the connection is encrypted; `expected` where a client speaks plaintext "
            "to a port for TLS; else null."),
     Column("sni", m.TEXT, "Server name that the TLS client asked for."),
-    Column("packets", m.COUNT, "Packets, both directions, duplicates included."),
+    Column("packets", m.COUNT, "Packets, both directions, each once: `duplicated_packets` has their copies."),
     Column("bytes", m.COUNT, "TCP payload bytes on the wire, both directions, retransmissions included."),
     Column("retransmitted_bytes", m.COUNT, "Payload bytes that had been captured before; not those of duplicates."),
     Column("duplicated_packets", m.COUNT, "Packets captured more than once: on several interfaces, in a tunnel and "
