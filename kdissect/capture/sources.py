@@ -23,6 +23,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable
+from io import TextIOBase
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -121,6 +122,8 @@ class _Named:
 
     def collect(self, source: Any) -> None:
         """Add what one source names."""
+        if isinstance(source, TextIOBase):
+            raise UsageError(NO_SOURCE.format(source))
         if hasattr(source, "read"):
             name = getattr(source, "name", "-")
             self.members.append(

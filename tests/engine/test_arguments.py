@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ TINY = CAPTURES / "base_tiny.pcap"
         ({"source": b"a.pcap"}, "b'a.pcap' is no capture: give a path"),
         ({"source": ""}, "an empty name is no capture"),
         ({"source": [TINY, ""]}, "an empty name is no capture"),
+        ({"source": io.StringIO("text")}, "<_io.StringIO object"),
     ],
 )
 def test_open_says_what_is_wrong_with_an_argument(arguments: dict[str, Any], said: str) -> None:
