@@ -173,7 +173,7 @@ def test_an_error_of_a_thread_is_raised(where: str, coming_and_going: Path, monk
 
 
 def test_bad_numbers(captures: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(UsageError, match="1 or more, not 0"):
+    with pytest.raises(UsageError, match="1 to 1024, not 0"):
         kdissect.open(captures / "base_tiny.pcap", jobs=0)
     assert main([str(captures / "base_tiny.pcap"), "--jobs", "0"]) == 2
     assert "jobs" in capfd.readouterr().err
