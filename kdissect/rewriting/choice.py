@@ -151,9 +151,10 @@ def fragments_between(b: NDArray[np.uint8], packets: Words, flow: Words, selecte
     """Mark the IP fragments between the two addresses of a flow: nothing else says whose they are."""
     ends = flow_at(flow, 0)
     for i in range(packets.shape[0]):
-        p = packet_at(packets, i).at
-        e = p + packet_at(packets, i).captured
-        layer, p, kind, view = link_layer(b, p, e, packet_at(packets, i).link & 0xFFFF, np.int64(0))
+        packet = packet_at(packets, i)
+        p = packet.at
+        e = p + packet.captured
+        layer, p, kind, view = link_layer(b, p, e, packet.link & 0xFFFF, np.int64(0))
         if layer == ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
         if layer != IP:

@@ -30,8 +30,9 @@ def write_commented(
     """
     w = np.int64(0)
     for i in range(packets.shape[0]):
-        size = packet_at(packets, i).captured
-        at = packet_at(packets, i).at
+        packet = packet_at(packets, i)
+        size = packet.captured
+        at = packet.at
         if at < 0 or size < 0 or at + size > data.size:
             continue
         padded = (size + 3) & ~3
@@ -47,14 +48,14 @@ def write_commented(
         total = BLOCK + padded + options
         if w + total > out.size:
             break
-        time = max(packet_at(packets, i).time, 0)
+        time = max(packet.time, 0)
         put32(out, w, 6)
         put32(out, w + 4, total)
         put32(out, w + 8, interface[i])
         put32(out, w + 12, time >> 32)
         put32(out, w + 16, time & 0xFFFFFFFF)
         put32(out, w + 20, size)
-        put32(out, w + 24, min(packet_at(packets, i).original, 0xFFFFFFFF))
+        put32(out, w + 24, min(packet.original, 0xFFFFFFFF))
         for k in range(28, total):
             out[w + k] = 0
         for k in range(size):

@@ -290,8 +290,9 @@ def hide(
         if addresses.shape[0] - state[USED] < PACKET_ADDRESSES:
             return i
         start = place[i]
-        e = start + packet_at(packets, i).captured
-        link = packet_at(packets, i).link & 0xFFFF
+        packet = packet_at(packets, i)
+        e = start + packet.captured
+        link = packet.link & 0xFFFF
         if payload[i] < 0:
             blank(out, start, e, link)
             continue
@@ -310,10 +311,11 @@ def sum_segments(b: Bytes, packets: Ints, delta: Int) -> None:
     A packet that was cut gets 0: what is not there cannot be summed, and the old sum would tell of what was replaced.
     """
     for i in range(packets.shape[0]):
-        p = packet_at(packets, i).at + delta
-        e = p + packet_at(packets, i).captured
-        w = p + packet_at(packets, i).original
-        layer, p, kind, view = link_layer(b, p, e, packet_at(packets, i).link & 0xFFFF, np.int64(0))
+        packet = packet_at(packets, i)
+        p = packet.at + delta
+        e = p + packet.captured
+        w = p + packet.original
+        layer, p, kind, view = link_layer(b, p, e, packet.link & 0xFFFF, np.int64(0))
         if layer == hd.ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
         if layer != hd.IP:

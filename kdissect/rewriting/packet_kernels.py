@@ -33,12 +33,13 @@ def write_records(data: Bytes, packets: Ints, interface: Ints, pcapng: bool, out
     """
     w = np.int64(0)
     for i in range(packets.shape[0]):
-        size = packet_at(packets, i).captured
-        at = packet_at(packets, i).at
+        packet = packet_at(packets, i)
+        size = packet.captured
+        at = packet.at
         if at < 0 or size < 0 or at + size > data.size or w + size + BLOCK + PADDING > out.size:
             continue
-        time = max(packet_at(packets, i).time, 0)
-        original = min(packet_at(packets, i).original, 0xFFFFFFFF)
+        time = max(packet.time, 0)
+        original = min(packet.original, 0xFFFFFFFF)
         total = BLOCK + ((size + 3) & ~3)
         if pcapng:
             put32(out, w, 6)

@@ -44,7 +44,7 @@ class SpanRow:
     connection: int
     """Code of the exchange's connection."""
     by_end: int
-    """Of the row at this place in the order of spans by end."""
+    """Row of the span that has this place in the order by end, which has nothing to do with the other fields."""
     next: int
     """The next open span of its label."""
     prior: int
