@@ -259,15 +259,15 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
     forgotten = np.zeros(0, np.int64) if gone is None else numbers(gone)
     sides = (said.asked, 0), (said.gone, 0), (said.given, 1)
     placed = [side.placed(block.bodies(ApiKey.FETCH, number)) for side, number in sides]
-    found = paired([row for row, _ in placed], [topic for _, topic in placed], [asked[0], forgotten, given[0]])
-    said.row = found[0]
-    out = np.empty((len(PARTITION_COLUMNS), found.shape[1]), np.int64)
+    pairs = paired([row for row, _ in placed], [topic for _, topic in placed], [asked[0], forgotten, given[0]])
+    said.row = pairs.row
+    out = np.empty((len(PARTITION_COLUMNS), len(pairs.row)), np.int64)
     asked_topic, gone_topic, given_topic = (topic for _, topic in placed)
     named = NamedPartitions(
         asked_topic, gone_topic, given_topic, asked[0], forgotten, given[0], asked[1], *given[1:]
     )  # fmt: skip
     fill_partitions(
-        found, found.shape[1], *block.keys, plain(done.request_first, np.int64), plain(done.error_code, np.int32),
+        pairs, *block.keys, plain(done.request_first, np.int64), plain(done.error_code, np.int32),
         named, PartitionColumns(*out),
     )  # fmt: skip
     names, ids = zip(*topics.codes, strict=True) if topics.codes else ((), ())

@@ -16,6 +16,7 @@ from kdissect.kafka.completed import NO_CODE
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.signature import fields
 from kdissect.tables.fetch_rows import micros
+from kdissect.tables.partition_pairs import PAIRS, Pairs  # noqa: F401  (PAIRS is named in a signature)
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -331,15 +332,14 @@ def _fill_response(i: Scalar, body: Scalar, responses: ResponseLists, out: Fetch
     out.returned[i], out.failed[i], out.records[i] = ended - begun, failed, records
 
 
-@kernel("const i8[:,:] i8 const i8[:] const i8[:] const i8[:] const i4[:] PARTITIONS ROWS_OF_PARTITIONS")
+@kernel("PAIRS const i8[:] const i8[:] const i8[:] const i4[:] PARTITIONS ROWS_OF_PARTITIONS")
 def fill_partitions(
-    pairs: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, partitions: NamedPartitions,
+    pairs: Pairs, high: Int64s, n: Int64s, first: Int64s, error: Int32s, partitions: NamedPartitions,
     out: PartitionColumns,
 ) -> None:  # fmt: skip
-    """Rows of partitions into `out`: `count` that were put together as `pairs` says (`partition_pairs.pair`). A row
-    that was not read has index -1. `high` to `error` as in `ExchangeColumns`."""
-    for i in range(count):
-        row, a, g, v = pairs[0, i], pairs[1, i], pairs[2, i], pairs[3, i]
+    """Rows of partitions into `out`, as `pairs` says. `high` to `error` as in `ExchangeColumns`."""
+    for i in range(pairs.row.size):
+        row, a, g, v = pairs.row[i], pairs.asked[i], pairs.gone[i], pairs.given[i]
         out.high[i], out.n[i], out.time[i] = high[row], n[row], micros(first[row])
         out.asked[i], out.gone[i], out.given[i] = a >= 0, g >= 0, v >= 0
         if a >= 0:

@@ -1,12 +1,13 @@
 """The kernel that puts the partitions of a request and of its response together."""
 
-from __future__ import annotations
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kdissect.arrays.arrow import Scalar
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.signature import fields
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -14,84 +15,96 @@ EACH_WITH_EACH = 64
 """Partitions of an exchange of which each is compared with each; more are sorted."""
 
 
+class NamedSide(NamedTuple):
+    """Partitions that one side names, columns of the same length: rows of exchanges rise."""
+
+    row: Int64s
+    """Row of the exchange."""
+    topic: Int64s
+    """Code of the topic."""
+    partition: Int64s
+    """Its number."""
+
+
+class Pairs(NamedTuple):
+    """Partitions put together, columns of the same length."""
+
+    row: Int64s
+    """Row of the exchange."""
+    asked: Int64s
+    """Place among those that requests ask for, -1: not there."""
+    gone: Int64s
+    """The same of those that requests forget."""
+    given: Int64s
+    """The same of those that answers give."""
+
+
+SIDE = fields(NamedSide, "const i8[:] const i8[:] const i8[:]")
+PAIRS = fields(Pairs, "i8[:] i8[:] i8[:] i8[:]")
+"""What kernels that take them declare."""
+
+
 @part
-def _first(topic: Scalar, partition: Scalar, topics: Int64s, partitions: Int64s, begin: Scalar, end: Scalar,
-           used: Flags, shift: Scalar) -> Scalar:  # fmt: skip
+def _first(
+    topic: Scalar, partition: Scalar, side: NamedSide, begin: Scalar, end: Scalar, used: Flags, shift: Scalar
+) -> Scalar:
     """The first of a stretch that names this partition and is not taken yet, -1 for none; it is taken then."""
     for i in range(begin, end):
-        if partitions[i] == partition and topics[i] == topic and not used[shift + i]:
+        if side.partition[i] == partition and side.topic[i] == topic and not used[shift + i]:
             used[shift + i] = True
             return i
     return -1
 
 
-@kernel(
-    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] "
-    "b1[:] i8[:,:] -> i8"
-)
+@kernel("SIDE SIDE SIDE b1[:] PAIRS -> i8")
 def pair(
-    requested: Int64s, requested_topic: Int64s, requested_partition: Int64s, forgotten: Int64s,
-    forgotten_topic: Int64s, forgotten_partition: Int64s, returned: Int64s, returned_topic: Int64s,
-    returned_partition: Int64s, used: Flags, pairs: Int64s,
+    requested: NamedSide, forgotten: NamedSide, returned: NamedSide, used: Flags, pairs: Pairs
 ) -> Scalar:  # fmt: skip
-    """Rows of `partitions.matched` into `pairs` [4, n], exchange by exchange; how many. -1 where the rows of a side do
-    not rise, or an exchange names so many that comparing each with each is not the way."""
+    """Rows of `partitions.matched` into `pairs`, exchange by exchange; how many. -1 where the rows of a side do not
+    rise, or an exchange names so many that comparing each with each is not the way. `used`: False, for each that is
+    `requested` or `forgotten`."""
     a, g, v, out = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     last = np.int64(-1)
-    while a < requested.size or g < forgotten.size or v < returned.size:
+    shift = requested.row.size
+    while a < requested.row.size or g < forgotten.row.size or v < returned.row.size:
         row = np.int64(2**62)
-        if a < requested.size:
-            row = requested[a]
-        if g < forgotten.size:
-            row = min(row, forgotten[g])
-        if v < returned.size:
-            row = min(row, returned[v])
+        if a < requested.row.size:
+            row = requested.row[a]
+        if g < forgotten.row.size:
+            row = min(row, forgotten.row[g])
+        if v < returned.row.size:
+            row = min(row, returned.row[v])
         if row <= last:
             return -1
         last = row
-        a_end, g_end, v_end = a, g, v
-        while a_end < requested.size and requested[a_end] == row:
-            a_end += 1
-        while g_end < forgotten.size and forgotten[g_end] == row:
-            g_end += 1
-        while v_end < returned.size and returned[v_end] == row:
-            v_end += 1
+        a_end = _end_of_row(requested.row, a, row)
+        g_end = _end_of_row(forgotten.row, g, row)
+        v_end = _end_of_row(returned.row, v, row)
         if (a_end - a) + (g_end - g) + (v_end - v) > EACH_WITH_EACH:
             return -1
         for i in range(v, v_end):
-            pairs[0, out] = row
-            pairs[1, out] = _first(
-                returned_topic[i], returned_partition[i], requested_topic, requested_partition, a, a_end, used, 0
-            )
-            pairs[2, out] = _first(
-                returned_topic[i],
-                returned_partition[i],
-                forgotten_topic,
-                forgotten_partition,
-                g,
-                g_end,
-                used,
-                requested.size,
-            )
-            pairs[3, out] = i
+            topic, partition = returned.topic[i], returned.partition[i]
+            pairs.row[out], pairs.given[out] = row, i
+            pairs.asked[out] = _first(topic, partition, requested, a, a_end, used, 0)
+            pairs.gone[out] = _first(topic, partition, forgotten, g, g_end, used, shift)
             out += 1
         for i in range(a, a_end):
             if not used[i]:
-                pairs[0, out], pairs[1, out], pairs[3, out] = row, i, -1
-                pairs[2, out] = _first(
-                    requested_topic[i],
-                    requested_partition[i],
-                    forgotten_topic,
-                    forgotten_partition,
-                    g,
-                    g_end,
-                    used,
-                    requested.size,
-                )
+                pairs.row[out], pairs.asked[out], pairs.given[out] = row, i, -1
+                pairs.gone[out] = _first(requested.topic[i], requested.partition[i], forgotten, g, g_end, used, shift)
                 out += 1
         for i in range(g, g_end):
-            if not used[requested.size + i]:
-                pairs[0, out], pairs[1, out], pairs[2, out], pairs[3, out] = row, -1, i, -1
+            if not used[shift + i]:
+                pairs.row[out], pairs.asked[out], pairs.gone[out], pairs.given[out] = row, -1, i, -1
                 out += 1
         a, g, v = a_end, g_end, v_end
     return out
+
+
+@part
+def _end_of_row(rows: Int64s, begin: Scalar, row: Scalar) -> Scalar:
+    """The place behind those from `begin` on that are of this row."""
+    end = begin
+    while end < rows.size and rows[end] == row:
+        end += 1
+    return end

@@ -20,7 +20,7 @@ from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, lengths, numbers, optional, pick
-from kdissect.tables.partition_pairs import pair
+from kdissect.tables.partition_pairs import NamedSide, Pairs, pair
 from kdissect.tables.table_block import Block, Column, Rows, flag
 
 
@@ -152,16 +152,19 @@ def matched(rows: Sequence[Int64s], keys: Sequence[Int64s]) -> tuple[Int64s, Int
     return row[order], in_asked[order], in_gone[order], in_given[order]
 
 
-def paired(rows: Sequence[Int64s], topics: Sequence[Int64s], partitions: Sequence[Int64s]) -> Int64s:
-    """`matched` of sides given as columns, topics as codes: [4, rows]."""
-    # Three columns of each side; the kernel reads memory in one piece.
-    c = [np.ascontiguousarray(column[side], np.int64) for side in range(3) for column in (rows, topics, partitions)]
-    taken = np.zeros(len(c[0]) + len(c[3]), np.bool_)
-    found = np.empty((4, len(c[0]) + len(c[3]) + len(c[6])), np.int64)
-    count = pair(c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], taken, found)
+def paired(rows: Sequence[Int64s], topics: Sequence[Int64s], partitions: Sequence[Int64s]) -> Pairs:
+    """`matched` of sides given as columns, topics as codes."""
+    asked, gone, given = (
+        NamedSide(*(np.ascontiguousarray(column, np.int64) for column in side))
+        for side in zip(rows, topics, partitions, strict=True)
+    )
+    taken = np.zeros(len(asked.row) + len(gone.row), np.bool_)
+    found = np.empty((4, len(taken) + len(given.row)), np.int64)
+    count = pair(asked, gone, given, taken, Pairs(*found))
     if count < 0:
-        return np.stack(matched(rows, coded_keys(rows, topics, partitions)))
-    return np.ascontiguousarray(found[:, :count])
+        places = matched(rows, coded_keys(rows, topics, partitions))
+        return Pairs(*(np.ascontiguousarray(column, np.int64) for column in places))
+    return Pairs(*found[:, :count])
 
 
 class Joined:

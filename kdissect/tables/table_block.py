@@ -11,6 +11,7 @@ import pyarrow as pa
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.completed import FILE_SHIFT, NULL_TIME, STATUS, Completed, Connections
 from kdissect.kernels.kernel import kernel
+from kdissect.kernels.signature import fields
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import ANSWERED_KEY, CODE, COUNT, EXCHANGE_KEYS, FLAG, MS, TIME, TIME_KEY
 from kdissect.tables.identity import Directory, constant, dictionary, exchange_ids
@@ -168,17 +169,21 @@ class Parts(NamedTuple):
                 done.queued_from,
             )
         )  # fmt: skip
-        spans, known = np.empty((5, len(done)), np.int64), np.empty((4, len(done)), np.bool_)
-        _divide(first, last, begun, ended, network, queued, np.ascontiguousarray(answered), spans, known)
-        return Parts(*spans, *known)
+        parts = Parts(*np.empty((5, len(done)), np.int64), *np.empty((4, len(done)), np.bool_))
+        _divide(first, last, begun, ended, network, queued, np.ascontiguousarray(answered), parts)
+        return parts
 
 
-@kernel("const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const b1[:] i8[:,:] b1[:,:]")
+PARTS = fields(Parts, "i8[:] i8[:] i8[:] i8[:] i8[:] b1[:] b1[:] b1[:] b1[:]")
+"""What kernels that take them declare."""
+
+
+@kernel("const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const b1[:] PARTS")
 def _divide(
     firsts: Int64s, lasts: Int64s, begins: Int64s, ends: Int64s, networks: Int64s, behind: Int64s, answered: Flags,
-    spans: Int64s, is_known: Flags,
+    parts: Parts,
 ) -> None:  # fmt: skip
-    """The columns of `Parts` in their order: five of `spans`, four of `is_known`."""
+    """Write `parts`."""
     for i in range(firsts.size):
         first, last, begun, ended = firsts[i], lasts[i], begins[i], ends[i]
         split = answered[i] and last != NULL_TIME and begun != NULL_TIME
@@ -197,15 +202,10 @@ def _divide(
                 network = min(networks[i], between)
             if behind[i] != NULL_TIME:
                 queued = min(max(behind[i] - asked - network, np.int64(0)), between - network)
-        spans[0, i] = asked - first if sent else 0
-        spans[1, i] = network
-        spans[2, i] = queued
-        spans[3, i] = between - network - queued
-        spans[4, i] = ended - answer if received else 0
-        is_known[0, i] = sent
-        is_known[1, i] = split
-        is_known[2, i] = told
-        is_known[3, i] = received
+        parts.request[i] = asked - first if sent else 0
+        parts.network[i], parts.queued[i], parts.broker[i] = network, queued, between - network - queued
+        parts.response[i] = ended - answer if received else 0
+        parts.sent[i], parts.split[i], parts.told[i], parts.received[i] = sent, split, told, received
 
 
 def milliseconds(ns: Int64s, is_known: Flags) -> pa.Array:
