@@ -95,9 +95,13 @@ def parse(text: str, schema: pa.Schema) -> Filter:
 
 
 def read_condition(where: str | None, schema: pa.Schema) -> Filter | None:
-    """The filter that a caller asks for, None for none. Raises UsageError where `parse` refuses it."""
+    """The filter that a caller asks for, None for none. Raises UsageError where it is no text or no expression."""
+    if where is None:
+        return None
+    if not isinstance(where, str):
+        raise UsageError(f"a filter is a text, such as \"error = 'NONE'\", not {where!r}")
     try:
-        return None if where is None else parse(where, schema)
+        return parse(where, schema)
     except ValueError as error:
         raise UsageError(str(error)) from None
 

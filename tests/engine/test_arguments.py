@@ -66,10 +66,14 @@ def test_a_text_is_one_name(ask: Callable[[kdissect.Capture, Any], Any], names: 
     assert ask(capture, names).equals(ask(capture, [names]))
 
 
-def test_other_names_are_refused() -> None:
+def test_what_is_no_text_is_refused() -> None:
     capture = kdissect.open(TINY)
     wrong: Any = 3
     with pytest.raises(UsageError, match="names are texts in a list, not 3"):
         capture.table("exchanges", wrong)
     with pytest.raises(UsageError, match="a name is a text, not 3"):
         capture.analysis.latency([wrong])
+    with pytest.raises(UsageError, match="the name of a table is a text, not 3"):
+        capture.table(wrong)
+    with pytest.raises(UsageError, match=r"a filter is a text, such as .*, not 3"):
+        capture.table("exchanges", where=wrong)

@@ -108,6 +108,8 @@ def schema_of(name: str, columns: Iterable[str]) -> pa.Schema:
 
 def declared(name: str) -> Table:
     """The declaration of a table. Raises UsageError, with the nearest name, when there is none."""
+    if not isinstance(name, str):
+        raise UsageError(f"the name of a table is a text, not {name!r}")
     try:
         return TABLES[name]
     except KeyError:
