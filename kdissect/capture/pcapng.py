@@ -12,6 +12,7 @@ import numpy as np
 from kdissect.capture import pcap as pc
 from kdissect.capture.pcap import (
     Bytes,
+    File,
     Int,
     Interface,
     Ints,
@@ -118,6 +119,14 @@ def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Interface
         o += 4 + ((length + 3) & ~3)
 
 
+@part
+def leave_note(file: File, notes: Ints, kind: Int, at: Int, size: Int, value: Int) -> None:
+    """Fill the next row of `notes`, which has room, for a block of the present section."""
+    note = note_at(notes, file.notes)
+    note.kind, note.at, note.size, note.value = kind | file.big << 40, at, size, value
+    file.notes += 1
+
+
 @kernel("const u1[:] i8 i8 i8 i8[:,:] i8[:] i8[:,:] i8[:,:] -> i8 i8 i8")
 def walk_pcapng(
     data: Bytes, at: Int, end: Int, limit: Int, interfaces: Ints, state: Ints, notes: Ints, rows: Ints
@@ -176,10 +185,7 @@ def walk_pcapng(
             if file.interfaces < interfaces.shape[0]:
                 describe(data, at, size, big, interface_at(interfaces, file.interfaces))
                 if file.notes < notes.shape[0]:
-                    note = note_at(notes, file.notes)
-                    note.kind, note.at, note.size = kind | (np.int64(1) << 40 if big else 0), at, size
-                    note.value = file.interfaces
-                    file.notes += 1
+                    leave_note(file, notes, kind, at, size, file.interfaces)
                 file.interfaces += 1
             else:
                 file.lost_notes += 1
@@ -189,10 +195,7 @@ def walk_pcapng(
                 count_drops(data, at, size, big, interface_at(interfaces, row))
         elif (kind == 10 or kind == 4) and size >= 20:
             if file.notes < notes.shape[0]:
-                note = note_at(notes, file.notes)
-                note.kind, note.at, note.size = kind | (np.int64(1) << 40 if big else 0), at, size
-                note.value = u32(data, at + 8, big) << 32 | u32(data, at + 12, big)
-                file.notes += 1
+                leave_note(file, notes, kind, at, size, u32(data, at + 8, big) << 32 | u32(data, at + 12, big))
             else:
                 file.lost_notes += 1
         else:

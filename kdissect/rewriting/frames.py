@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.kafka.exchanges.frame_bytes import ABSENT_WIDTH, Absent, Reader, Target, bodies, collect
+from kdissect.kafka.exchanges.frame_bytes import Absent, Reader, Target, bodies, collect, read_again, room_for_pieces
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.recordsets.verification import CRC32, CRC32C, crc32_table
 from kdissect.kafka.streams.dissector import Dissector
@@ -124,19 +124,19 @@ class Frames:
         first = 0
         while first < n:
             room = self._room
-            absent = np.zeros((PIECES, ABSENT_WIDTH), np.int64)
+            absent = room_for_pieces(PIECES)
             upto, again, _ = collect(
                 d.M, d.window.data, d.A, first, n, need, Target(room, 0, len(room), True), begin, end, absent
             )
             if upto == first:
                 size = int(sum(rows[side]["bytes"][first] for side in np.array(SIDES)[need[first]]))
                 room = np.zeros(size, np.uint8)
-                absent = np.zeros((max(PIECES, size // 64), ABSENT_WIDTH), np.int64)
+                absent = room_for_pieces(PIECES, size)
                 upto, again, _ = collect(
                     d.M, d.window.data, d.A, first, first + 1, need, Target(room, 0, size, True), begin, end, absent
                 )
             pieces = rows_of(Absent, absent[:again])
-            self.reader.read_many(pieces["at"], pieces["length"], room, pieces["place"])
+            read_again(self.reader, pieces, room)
             start = begin.copy()
             bodies(d.M, first, upto, need, room, begin, end)
             part = slice(first, upto)

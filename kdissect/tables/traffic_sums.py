@@ -153,7 +153,7 @@ def _behind(high: Scalar, n: Scalar, other_high: Scalar, other_n: Scalar) -> Sca
 
 @part
 def _note_lag(lag: Scalar, time: Scalar, high: Scalar, n: Scalar, entry: Sum) -> None:
-    """A lag that was told; the last one stays, of one instant that of the last exchange id."""
+    """Keep a lag where it is the last one, of one instant that of the last exchange id."""
     when: Scalar = np.int64(LAST) if time == NULL else time
     last = entry.lag < 0 or when > entry.at
     if not last and when == entry.at:

@@ -84,7 +84,7 @@ def open_session(
     session.first_epoch, session.last_epoch, session.expected = epoch, epoch, next_epoch(epoch)
     session.longest_idle, session.end, session.old_id, session.next = -1, -1, -1, -1
     session.first_stay, session.clients, session.connections = -1, -1, -1
-    session.chain = put_first(state.by_id, session_bucket(session, state.by_id), at)
+    session.chain = put_first(state.by_id, session_bucket(broker, number, state.by_id), at)
     link_newest(state.sessions, count, at)
     return at
 

@@ -14,8 +14,6 @@ from kdissect.analysis.sessions.session_layout import (
     Counts,
     Pools,
     Session,
-    SessionTopic,
-    Stay,
     counts_of,
     listed_at,
     remembered_at,
@@ -40,21 +38,21 @@ def hashed(a: Scalar, b: Scalar, d: Scalar) -> Scalar:
 
 
 @part
-def session_bucket(session: Session, by_id: Int32s) -> Scalar:
-    """The bucket of a session."""
-    return hashed(session.broker, session.id, 1) & (len(by_id) - 1)
+def session_bucket(broker: Scalar, number: Scalar, by_id: Int32s) -> Scalar:
+    """The bucket of a session of this broker with this id."""
+    return hashed(broker, number, 1) & (len(by_id) - 1)
 
 
 @part
-def stay_bucket(stay: Stay, by_partition: Int32s) -> Scalar:
+def stay_bucket(session: Scalar, topic: Scalar, partition: Scalar, by_partition: Int32s) -> Scalar:
     """The bucket of a partition of a session."""
-    return hashed(stay.session, stay.topic, stay.partition) & (len(by_partition) - 1)
+    return hashed(session, topic, partition) & (len(by_partition) - 1)
 
 
 @part
-def topic_bucket(topic: SessionTopic, by_topic: Int32s) -> Scalar:
+def topic_bucket(session: Scalar, topic: Scalar, by_topic: Int32s) -> Scalar:
     """The bucket of a topic of a session."""
-    return hashed(topic.session, topic.topic, 2) & (len(by_topic) - 1)
+    return hashed(session, topic, 2) & (len(by_topic) - 1)
 
 
 @part
@@ -70,7 +68,7 @@ def varint_bytes(value: Scalar) -> Scalar:
 @part
 def find_session(state: Pools, broker: Scalar, number: Scalar) -> Scalar:
     """Row of a live session, -1."""
-    at: Scalar = state.by_id[hashed(broker, number, 1) & (len(state.by_id) - 1)]
+    at: Scalar = state.by_id[session_bucket(broker, number, state.by_id)]
     while at >= 0:
         session = session_at(state.sessions, at)
         if session.id == number and session.broker == broker:
@@ -82,7 +80,7 @@ def find_session(state: Pools, broker: Scalar, number: Scalar) -> Scalar:
 @part
 def find_stay(state: Pools, session: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
     """Row of a partition in a session, -1."""
-    at: Scalar = state.by_partition[hashed(session, topic, partition) & (len(state.by_partition) - 1)]
+    at: Scalar = state.by_partition[stay_bucket(session, topic, partition, state.by_partition)]
     while at >= 0:
         stay = stay_at(state.stays, at)
         if stay.session == session and stay.partition == partition and stay.topic == topic:
@@ -129,7 +127,7 @@ def rehash_sessions(sessions: Int64s, old: Int32s, new: Int32s) -> None:
         at: Scalar = old[bucket]
         while at >= 0:
             session = session_at(sessions, at)
-            following, place = session.chain, session_bucket(session, new)
+            following, place = session.chain, session_bucket(session.broker, session.id, new)
             session.chain = put_first(new, place, at)
             at = following
 
@@ -141,7 +139,7 @@ def rehash_stays(stays: Int64s, old: Int32s, new: Int32s) -> None:
         at: Scalar = old[bucket]
         while at >= 0:
             stay = stay_at(stays, at)
-            following, place = stay.chain, stay_bucket(stay, new)
+            following, place = stay.chain, stay_bucket(stay.session, stay.topic, stay.partition, new)
             stay.chain = put_first(new, place, at)
             at = following
 
@@ -153,7 +151,7 @@ def rehash_topics(topics: Int64s, old: Int32s, new: Int32s) -> None:
         at: Scalar = old[bucket]
         while at >= 0:
             topic = session_topic_at(topics, at)
-            following, place = topic.chain, topic_bucket(topic, new)
+            following, place = topic.chain, topic_bucket(topic.session, topic.topic, new)
             topic.chain = put_first(new, place, at)
             at = following
 
@@ -254,7 +252,7 @@ def link_newest(sessions: Int64s, count: Counts, at: Scalar) -> None:
 @part
 def topic_of(state: Pools, at: Scalar, topic: Scalar, name_bytes: Scalar) -> Scalar:
     """The row of a session's topic, a new one when it has none; `at`: the session's."""
-    count, bucket = counts_of(state.counts, 0), hashed(at, topic, 2) & (len(state.by_topic) - 1)
+    count, bucket = counts_of(state.counts, 0), topic_bucket(at, topic, state.by_topic)
     row: Scalar = state.by_topic[bucket]
     while row >= 0:
         known = session_topic_at(state.topics, row)
@@ -284,7 +282,8 @@ def leave_topic(state: Pools, row: Scalar, name_bytes: Scalar) -> None:
     session.counts += varint_bytes(had) - varint_bytes(had + 1)
     if had > 1:
         return
-    unchain_topic(state.topics, state.by_topic, topic_bucket(topic, state.by_topic), row)
+    bucket = topic_bucket(topic.session, topic.topic, state.by_topic)
+    unchain_topic(state.topics, state.by_topic, bucket, row)
     topic.next = count.free_topic
     count.free_topic = row
     count.topics_left += 1
@@ -314,7 +313,7 @@ def add_stay(state: Pools, at: Scalar, topic: Scalar, partition: Scalar, epoch: 
     count.live_stays += 1
     stay.session, stay.topic, stay.partition = at, topic, partition
     stay.from_epoch, stay.to_epoch, stay.of_topic, stay.stamp = epoch, -1, of_topic, -1
-    stay.chain = put_first(state.by_partition, stay_bucket(stay, state.by_partition), row)
+    stay.chain = put_first(state.by_partition, stay_bucket(at, topic, partition, state.by_partition), row)
     stay.previous, stay.next = -1, newest
     if newest >= 0:
         stay_at(state.stays, newest).previous = row
@@ -329,7 +328,8 @@ def remove_stay(state: Pools, row: Scalar, epoch: Scalar, name_bytes: Scalar) ->
     """A partition leaves its session by the request of that epoch (-1: with the session); its stay has ended."""
     stay, count = stay_at(state.stays, row), counts_of(state.counts, 0)
     session = session_at(state.sessions, stay.session)
-    unchain_stay(state.stays, state.by_partition, stay_bucket(stay, state.by_partition), row)
+    bucket = stay_bucket(stay.session, stay.topic, stay.partition, state.by_partition)
+    unchain_stay(state.stays, state.by_partition, bucket, row)
     if stay.previous >= 0:
         stay_at(state.stays, stay.previous).next = stay.next
     else:
@@ -360,7 +360,8 @@ def end_session(state: Pools, at: Scalar, reason: Scalar, when: Scalar, name_byt
     """A session is over: its row waits to be collected."""
     session, count = session_at(state.sessions, at), counts_of(state.counts, 0)
     release_set(state, session, name_bytes)
-    unchain_session(state.sessions, state.by_id, session_bucket(session, state.by_id), at)
+    bucket = session_bucket(session.broker, session.id, state.by_id)
+    unchain_session(state.sessions, state.by_id, bucket, at)
     unlink_session(state.sessions, count, session)
     remember(state.remembered, count, session)
     session.end, session.closed, session.next = reason, when, -1

@@ -29,7 +29,7 @@ from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.kafka.completed import FILE_SHIFT
 from kdissect.kafka.exchanges.completion import Completion
-from kdissect.kafka.exchanges.frame_bytes import ABSENT_WIDTH, Absent, Target, collect
+from kdissect.kafka.exchanges.frame_bytes import Absent, Target, collect, read_again, room_for_pieces
 from kdissect.kafka.recordsets.batch_explanation import expand
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.state import SIDES, TOKEN, Exchange
@@ -281,13 +281,13 @@ class _Showing(CaptureFiles):
         need[i, side] = True
         begin, end = np.zeros((i + 1, 2), np.int64), np.zeros((i + 1, 2), np.int64)
         data = np.zeros(size, np.uint8)
-        absent = np.zeros((max(PIECES, size // 64), ABSENT_WIDTH), np.int64)
+        absent = room_for_pieces(PIECES, size)
         room = Target(data, 4, size, True)
         _, again, _ = collect(dissector.M, dissector.window.data, dissector.A, i, i + 1, need, room, begin, end, absent)
         pieces = rows_of(Absent, absent[:again])
         if again and not (completion.reader.rereadable and (pieces["at"] >= 0).all()):
             exchange.notes.append(f"the {word}'s bytes went by, and this input cannot be read again")
             return None
-        completion.reader.read_many(pieces["at"], pieces["length"], data, pieces["place"])
+        read_again(completion.reader, pieces, data)
         data[:4] = np.frombuffer(struct.pack(">i", size - 4), np.uint8)
         return data.tobytes()

@@ -22,7 +22,7 @@ from kdissect.capture.pcap import CLOCK_STEP
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.completed import NULL_TIME, Completed, Status
 from kdissect.kafka.exchanges.bodies import Aside
-from kdissect.kafka.exchanges.frame_bytes import ABSENT_WIDTH, Absent, Reader, Target
+from kdissect.kafka.exchanges.frame_bytes import Absent, Reader, Target, read_again, room_for_pieces
 from kdissect.kafka.exchanges.inference import UNSUPPORTED_VERSION, Inference
 from kdissect.kafka.exchanges.logins import Logins
 from kdissect.kafka.exchanges.messages import Decoded, Decoder, Message
@@ -194,7 +194,7 @@ class Completion:
         """Whether exchanges without rows that tell nothing else may be left out."""
         self.logins = Logins(dissector, ledger)
         self._newest = decoder.library.newest.astype(np.int64)
-        self._absent = np.zeros((ABSENT, ABSENT_WIDTH), np.int64)
+        self._absent = room_for_pieces(ABSENT)
         self._apart = np.empty((ABSENT, APART_WIDTH), np.int64)
         self._left = self._apart[:0]
         """Where pieces lie of the frames that were brought together last, but for those in their place."""
@@ -255,7 +255,7 @@ class Completion:
             row = rows[work.rows[first]]
             size = int(sum(row[side]["bytes"] for side in np.array(SIDES)[work.need[:, first]]))
             target, n = Target(np.empty(size, np.uint8), 0, size, True), first + 1
-            self._absent = np.zeros((max(ABSENT, size // 64), ABSENT_WIDTH), np.int64)
+            self._absent = room_for_pieces(ABSENT, size)
         part, data = work.part(first, upto), target.memory
         self._left = self._apart[:apart]
         if absent:
@@ -321,8 +321,7 @@ class Completion:
         """Read pieces again where that can be done; places of the others, which are gone."""
         pieces = rows_of(Absent, absent)
         there = (pieces["at"] >= 0) & (pieces["at"] < EXTRA) & self.reader.rereadable
-        again = pieces[there]
-        self.reader.read_many(again["at"], again["length"], target, again["place"])
+        read_again(self.reader, pieces[there], target)
         gone: Words = pieces["place"][~there]
         return gone
 

@@ -12,7 +12,7 @@ from kdissect.kafka.streams.pairing import request_body, response_body
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, KEPT, X_BASE, Frame, copy_out, exchange_at, frame_of, place
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.signature import fields
-from kdissect.kernels.structs import Bytes, Flags, Int, Words, struct, view, width
+from kdissect.kernels.structs import Bytes, Flags, Int, Records, Words, struct, view, width
 from kdissect.schema.vm import apart_at
 from kdissect.tcp.layout import node_at
 
@@ -41,7 +41,16 @@ class Absent:
 
 
 absent_at = view(Absent)
-ABSENT_WIDTH = width(Absent)
+
+
+def room_for_pieces(least: int, size: int = 0) -> Words:
+    """Rows of `Absent`: so many at least, and enough for a frame of `size` bytes in pieces of 64 bytes."""
+    return np.zeros((max(least, size // 64), width(Absent)), np.int64)
+
+
+def read_again(reader: Reader, pieces: Records, out: Bytes) -> None:
+    """Read pieces, structs `Absent`, to their places in `out`."""
+    reader.read_many(pieces["at"], pieces["length"], out, pieces["place"])
 
 
 class Target(NamedTuple):
