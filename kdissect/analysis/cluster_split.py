@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.arrays.arrow import Int64s, distinct, encoded, one
-from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.arrays.rows import Rows
 from kdissect.tables.declaration.model import CLUSTER
 
 if TYPE_CHECKING:
@@ -164,9 +164,6 @@ class ConnectionClusters:
         partitions = direct.rows.partitions[np.repeat(kept, columns["partitions"])]
         return direct._replace(rows=FetchRows(direct.rows.fetches[kept], partitions))
 
-    def rows(self, cluster: str | None, table: pa.Table | Codes) -> pa.Table | Codes:
-        """The rows of a table about exchanges that are of the cluster."""
-        if not table.num_rows:
-            return table
-        kept = self.of(cluster, keys_of(table)[0])
-        return table.filter(kept if isinstance(table, Codes) else arrow_array(kept))
+    def rows(self, cluster: str | None, rows: Rows) -> Rows:
+        """Those of rows about exchanges that are of the cluster."""
+        return rows.filter(self.of(cluster, keys_of(rows)[0])) if rows.num_rows else rows

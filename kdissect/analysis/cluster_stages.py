@@ -17,10 +17,9 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.cluster_split import ConnectionClusters, split_by_cluster, with_cluster
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
-from kdissect.analysis.stage import NO_WATERMARK, Messages, Stage, Tables
+from kdissect.analysis.stage import HIDDEN, NO_WATERMARK, Messages, RowsByTable, Stage
 from kdissect.arrays.arrow import Coder, joined
-from kdissect.arrays.codes import Codes
-from kdissect.arrays.dictionaries import join_tables
+from kdissect.arrays.rows import Rows, as_rows, as_tables
 from kdissect.tables.declaration import TABLES
 
 if TYPE_CHECKING:
@@ -59,9 +58,9 @@ class Stages:
         return self.any.idle
 
     @property
-    def hidden(self) -> bool:
-        """See `Stage.hidden`."""
-        return self.any.hidden
+    def only_holds(self) -> bool:
+        """See `Stage.only_holds`."""
+        return self.any.only_holds
 
     @property
     def tables(self) -> dict[str, frozenset[str]]:
@@ -94,16 +93,16 @@ class Stages:
         """See `Stage.may_hide`."""
         return self.any.may_hide(read)
 
-    def hide(self, vocabulary: Coder) -> Tables:
+    def hide(self, vocabulary: Coder) -> dict[str, Rows]:
         """See `Stage.hide`."""
         self._vocabulary = vocabulary
-        left: dict[str, list[pa.Table]] = {}
-        for stage in self._stages.values():
-            for name, table in stage.hide(vocabulary).items():
-                left.setdefault(name, []).append(table)
-        return {name: pa.concat_tables(parts, promote_options="permissive") for name, parts in left.items()}
+        return _together([dict(stage.hide(vocabulary)) for stage in self._stages.values()])
 
-    def awaits_rows(self, partitions: pa.Table) -> bool:
+    def show_rows(self, rows: RowsByTable) -> dict[str, pa.Table]:
+        """Rows as tables, but for those of HIDDEN once these are hidden: they are nobody's to see."""
+        return as_tables({name: one for name, one in rows.items() if self._vocabulary is None or name not in HIDDEN})
+
+    def awaits_rows(self, partitions: Rows) -> bool:
         """See `Stage.awaits_rows`."""
         return any(stage.awaits_rows(partitions) for stage in (self.any, *self._stages.values()))
 
@@ -135,56 +134,56 @@ class Stages:
         for cluster, stage in before.stages.items():
             self._stage(cluster).go_on(stage)
 
-    def release(self) -> Tables:
+    def release(self) -> RowsByTable:
         """See `Stage.release`."""
         return _together([self._of(cluster, stage.release()) for cluster, stage in self._stages.items()])
 
     def feed(
-        self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK,
+        self, rows: RowsByTable, messages: Messages | None = None, watermark: int = NO_WATERMARK,
         direct_fetches: Sequence[NamedFetches] = (), last: bool = False, complete: int | None = None,
-    ) -> Tables:  # fmt: skip
+    ) -> RowsByTable:  # fmt: skip
         """Rows of a block, and what is settled by them, as `Stage.feed`."""
         messages = messages or {}
-        arrow = {name: table for name, table in tables.items() if not isinstance(table, Codes)}
-        parts = dict(split_by_cluster(arrow))
+        tables = self.show_rows(rows)
+        parts = dict(split_by_cluster(tables))
         if self._prompt and (cluster := self._only_cluster(parts)) is not None:
             self._take_over(cluster)
-            parts = {cluster: arrow}
-        if self._stages and not any(table.num_rows for table in arrow.values()):
+            parts = {cluster: tables}
+        if self._stages and not any(table.num_rows for table in tables.values()):
             parts = {}
         several = len(parts.keys() | self._stages.keys()) > 1
-        of = ConnectionClusters(arrow["exchanges"]) if several and len(parts) > 1 and "exchanges" in arrow else None
+        of = ConnectionClusters(tables["exchanges"]) if several and len(parts) > 1 and "exchanges" in tables else None
         only = next(iter(parts)) if len(parts) == 1 else None
-        made: list[dict[str, pa.Table]] = []
+        made: list[dict[str, Rows]] = []
         for cluster in dict.fromkeys((*parts, *self._stages)):
             own = parts.get(cluster)
-            mine: dict[str, pa.Table] = {}
+            mine: dict[str, Rows] = {}
             given: dict[tuple[int, int], pa.Table] = {}
             fetches: list[NamedFetches] = []
             if own is None:
-                mine = {name: table.slice(0, 0) for name, table in tables.items()}
+                mine = {name: one.slice(0, 0) for name, one in rows.items()}
             elif of is None:
                 mine, given, fetches = (
-                    {**tables, **own},
+                    {**rows, **as_rows(own)},
                     dict(messages),
                     list(direct_fetches) if cluster == only else [],
                 )
             else:
-                mine = {**own, **{name: of.rows(cluster, tables[name]) for name in tables if name not in own}}
-                given = {kind: of.rows(cluster, table) for kind, table in messages.items()}
+                mine = {**as_rows(own), **{name: of.rows(cluster, rows[name]) for name in rows if name not in own}}
+                given = {kind: of.rows(cluster, Rows.of(table)).table() for kind, table in messages.items()}
                 fetches = [of.fetches(cluster, named) for named in direct_fetches]
             made.append(self._of(cluster, self._stage(cluster).feed(mine, given, watermark, fetches, last, complete)))
         return _together(made)
 
     def feed_cluster(
-        self, cluster: str | None, tables: Tables, messages: Messages, direct_fetches: Sequence[NamedFetches],
+        self, cluster: str | None, rows: RowsByTable, messages: Messages, direct_fetches: Sequence[NamedFetches],
         watermark: int, last: bool = False,
-    ) -> Tables:  # fmt: skip
+    ) -> RowsByTable:  # fmt: skip
         """As `feed`, of rows that are all of one cluster: None for one that is not known."""
-        done = self._stage(cluster).feed(tables, messages, watermark, direct_fetches, last)
+        done = self._stage(cluster).feed(rows, messages, watermark, direct_fetches, last)
         return self._of(cluster, done)
 
-    def finish(self) -> Tables:
+    def finish(self) -> RowsByTable:
         """The rows that were held back, and the sessions that are open."""
         return _together([self._of(cluster, stage.finish()) for cluster, stage in self._stages.items()]) or dict(
             self._new_stage().finish()
@@ -198,8 +197,8 @@ class Stages:
         out = dict(tables)
         needs = self.any
         if needs.follows or needs.replicates or needs.shares or needs.commits:
-            found, rest = dict(self.feed(out, messages)), self.finish()
-            out |= _together([found, dict(rest)])
+            found, rest = dict(self.feed(as_rows(out), messages)), self.finish()
+            out |= as_tables(_together([found, dict(rest)]))
         if "time_budget" in needs.asked:
             from kdissect.analysis.budget import SUBJECTS, time_budget
 
@@ -261,44 +260,27 @@ class Stages:
             self._stages[cluster] = stage
         return self._stages[cluster]
 
-    def _of(self, cluster: str | None, tables: Tables) -> dict[str, pa.Table]:
-        """The tables of a cluster's stage, with the cluster in those that the analysis makes, and in keys."""
-        out = dict(tables)
-        for name, table in tables.items():
-            if isinstance(table, Codes) or not table.num_rows:
+    def _of(self, cluster: str | None, rows: RowsByTable) -> dict[str, Rows]:
+        """The rows of a cluster's stage, with the cluster in those that the analysis makes, and in keys."""
+        out = dict(rows)
+        for name, one in rows.items():
+            if not one.num_rows:
                 continue
             if TABLES[name].made.analysis:
-                table = with_cluster(table, cluster)
-            for key in KEYS if cluster is not None else ():
-                if key in table.column_names:
-                    at = table.column_names.index(key)
-                    table = table.set_column(at, key, _prefixed(table[key], f"{cluster}/"))
-            out[name] = table
+                one = Rows.of(with_cluster(one.table(), cluster))
+            keys = {} if cluster is None else {key: one.array(key) for key in KEYS if one.has(key)}
+            out[name] = one.with_arrays({key: _prefixed(texts, f"{cluster}/") for key, texts in keys.items()})
         return out
 
 
-def _prefixed(keys: pa.ChunkedArray, prefix: str) -> pa.ChunkedArray:
+def _prefixed(keys: pa.Array, prefix: str) -> pa.Array:
     """Keys with a text before them; null ones stay null."""
-    chunks = []
-    for chunk in keys.chunks:
-        plain = not pa.types.is_dictionary(chunk.type)
-        texts = pc.binary_join_element_wise(prefix, chunk if plain else chunk.dictionary, "")
-        chunks.append(texts if plain else pa.DictionaryArray.from_arrays(chunk.indices, texts))
-    return pa.chunked_array(chunks, keys.type)
+    plain = not pa.types.is_dictionary(keys.type)
+    texts = pc.binary_join_element_wise(prefix, keys if plain else keys.dictionary, "")
+    return texts if plain else pa.DictionaryArray.from_arrays(keys.indices, texts)
 
 
-def _together(parts: Sequence[dict[str, pa.Table]]) -> dict[str, pa.Table]:
-    """Tables of several stages, one behind the other."""
-    if len(parts) == 1:
-        return parts[0]
-    out: dict[str, pa.Table] = {}
-    for name in dict.fromkeys(name for part in parts for name in part):
-        tables = [part[name] for part in parts if name in part]
-        rows = [table for table in tables if table.num_rows]
-        if len(rows) < 2:
-            out[name] = rows[0] if rows else tables[0]
-        elif isinstance(rows[0], Codes):
-            out[name] = Codes.together(rows)
-        else:
-            out[name] = join_tables(rows)
-    return out
+def _together(parts: Sequence[dict[str, Rows]]) -> dict[str, Rows]:
+    """Rows of several stages, one behind the other."""
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: Rows.together([part[name] for part in parts if name in part]) for name in names}

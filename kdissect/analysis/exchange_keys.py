@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.arrow import Int64s, Scalar, ints
-from kdissect.arrays.codes import Codes
+from kdissect.arrays.arrow import Int64s, Scalar
+from kdissect.arrays.rows import Rows
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 
@@ -86,17 +86,19 @@ def exchange_keys(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, Int64s]:
     return high, n
 
 
-def keys_of(table: pa.Table | pa.RecordBatch) -> tuple[Int64s, Int64s]:
+def keys_of(table: Rows | pa.Table | pa.RecordBatch) -> tuple[Int64s, Int64s]:
     """`exchange_keys` of a table's rows, from the helper columns that rows fresh from a run have, else from the ids."""
-    if isinstance(table, Codes) or EXCHANGE_KEYS[0] in table.schema.names:
-        high, n = (ints(table, name) for name in EXCHANGE_KEYS)
+    rows = Rows.of(table)
+    names = key_names(rows)
+    if len(names) == len(EXCHANGE_KEYS):
+        high, n = (rows.ints(name) for name in names)
         return high, n
-    return exchange_keys(table["exchange_id"])
+    return exchange_keys(rows.array(*names))
 
 
-def key_names(table: pa.Table) -> list[str]:
+def key_names(table: Rows | pa.Table) -> list[str]:
     """The columns that `keys_of` reads."""
-    return list(EXCHANGE_KEYS) if EXCHANGE_KEYS[0] in table.schema.names else ["exchange_id"]
+    return list(EXCHANGE_KEYS) if Rows.of(table).has(EXCHANGE_KEYS[0]) else ["exchange_id"]
 
 
 @part

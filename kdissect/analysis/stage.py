@@ -2,7 +2,7 @@
 
     stage = Stage(asked)                      # table -> columns asked for (None: all)
     stage.tables, stage.messages              # what has to be read for it
-    done = stage.feed(tables, messages, watermark)
+    done = stage.feed(rows, messages, watermark)
     done = stage.finish()
 
 `feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `produces`, `offset_commits`,
@@ -23,10 +23,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
-from kdissect.arrays.arrow import Coder, ints, joined, reals, whole, with_columns
-from kdissect.arrays.codes import Codes
-from kdissect.arrays.dictionaries import join_tables
-from kdissect.arrays.from_numpy import arrow_array
+from kdissect.arrays.arrow import Coder, whole
+from kdissect.arrays.rows import Rows, as_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
 from kdissect.tables.declaration.model import ACKS_KEY, By
 
@@ -39,10 +37,10 @@ if TYPE_CHECKING:
     from kdissect.analysis.sessions.tracker import SessionTracker
     from kdissect.tables.fetch_rows import NamedFetches
 
-Tables = Mapping[str, pa.Table]
+RowsByTable = Mapping[str, Rows]
 NO_WATERMARK = 2**63 - 1
 HIDDEN = frozenset({"fetches", "fetch_partitions", "produces", "produce_partitions"})
-"""Tables whose rows may be `Codes`."""
+"""Tables whose rows may be integers that nobody sees (`Stage.hide`)."""
 MOST_WINDOWS = 1 << 16
 """Throttle windows kept for requests of later blocks, the last ones."""
 HELD_ROWS = 1 << 16
@@ -86,13 +84,16 @@ class Stage:
         self.follows = self.holds or By.SESSIONS in wanted
         self.prompt = False
         """Whether each row is wanted as soon as it is settled: else some come a little later, which costs less."""
-        self._like: dict[str, pa.Schema] = {}
+        self._vocabulary: Coder | None = None
+        """What texts of hidden rows have their codes of; None: none are hidden."""
+        self._none: dict[str, Rows] = {}
+        """No rows, with the columns of those fed last."""
         self._tracker: SessionTracker | None = None
         self._holder: HoldTracker | None = None
         self._replicas: ReplicationTracker | None = None
         self._committer: CommitTracker | None = None
         self._exchanges: deque[HeldExchanges] = deque()
-        self._throttled: pa.Table | None = None
+        self._throttled = Rows({}, 0)
         self._uses: list[pa.Table] = []
         """Of share sessions."""
 
@@ -119,28 +120,30 @@ class Stage:
         return not any(parts)
 
     @property
-    def hidden(self) -> bool:
+    def only_holds(self) -> bool:
         """True if fetches, produces and their partitions are read only for why exchanges were held back. Then their
-        rows may be `Codes` (`kdissect.tables.coded_rows`)."""
+        rows may be hidden (`hide`)."""
         others = (self.shares, self.commits, *self._summing, self.budgets, self.finds)
         return self.holds_exchanges and not any(others) and self.asked.keys() == {"exchanges"}
 
     def may_hide(self, read: Set[str]) -> bool:
-        """Whether these rows may be `Codes` from here on, where others read the tables `read`."""
+        """Whether these rows may be hidden from here on, where others read the tables `read`."""
         others = (self.commits, *self._summing, self.budgets, self.finds)
         return self.holds_exchanges and not any(others) and not read & HIDDEN
 
-    def hide(self, vocabulary: Coder) -> Tables:
-        """From here on fetches, produces and their partitions come as `Codes` with texts of the vocabulary. Returns the
-        rows of them that were fed and have not come back, which will come as codes, too."""
-        left: dict[str, list[pa.Table]] = {}
+    def hide(self, vocabulary: Coder) -> RowsByTable:
+        """From here on nobody is shown rows of HIDDEN: they come as integers, with texts of the vocabulary
+        (`kdissect.tables.coded_rows`), and those of fetches and produces go back with what holds are told by. Returns
+        the rows of them that were fed and have not come back."""
+        self._vocabulary = vocabulary
+        left: dict[str, list[Rows]] = {}
         if self._tracker is not None:
-            left = {name: [table] for name, table in self._tracker.hide().items()}
+            left = {name: [rows] for name, rows in self._tracker.hide().items()}
         if self._holder is not None:
             left.setdefault("fetches", []).append(self._holder.hide())
         if self._replicas is not None:
             left["produces"] = [self._replicas.hide(vocabulary)]
-        return {name: pa.concat_tables(parts, promote_options="permissive") for name, parts in left.items()}
+        return {name: Rows.together(parts) for name, parts in left.items()}
 
     @property
     def tables(self) -> dict[str, frozenset[str]]:
@@ -189,7 +192,7 @@ class Stage:
         )
         return [reader for needed, reader in parts if needed]
 
-    def awaits_rows(self, partitions: pa.Table) -> bool:
+    def awaits_rows(self, partitions: Rows) -> bool:
         """Whether replication time may become known for the Produce requests of these partitions, or for others that
         wait for them. Else no rows of `produces` need be made: exchanges with ACKS_KEY have all that is known."""
         from kdissect.analysis.holds.replication import replicated
@@ -219,12 +222,12 @@ class Stage:
         return np.zeros(0, np.int64) if self._tracker is None else self._tracker.session_connections()
 
     def carried(self) -> CarriedStage:
-        """The state that another stage for the same tables goes on from; this one is not to be used any more. If its
-        rows are `Codes`, the other one has to `hide` them, too."""
+        """The state that another stage for the same tables goes on from; this one is not to be used any more. If rows
+        are hidden, the other one has to `hide` them, too."""
         from kdissect.analysis.holds.carried_state import CarriedStage
 
         return CarriedStage(
-            {name: schema.empty_table() for name, schema in self._like.items()},
+            self._none,
             None if self._tracker is None else self._tracker.carried(),
             None if self._holder is None else self._holder.carried(),
             None if self._replicas is None else self._replicas.carried(),
@@ -236,7 +239,7 @@ class Stage:
 
     def go_on(self, before: CarriedStage) -> None:
         """Begins where another stage ended. To be called first."""
-        self._like = {name: table.schema for name, table in before.empty.items()}
+        self._none = before.empty
         if before.sessions is not None:
             self._tracker = self._new_tracker()
             self._tracker.go_on(before.sessions)
@@ -252,11 +255,11 @@ class Stage:
         self._exchanges.extend(before.exchanges)
         self._throttled, self._uses = before.throttled, before.uses
 
-    def release(self) -> Tables:
+    def release(self) -> RowsByTable:
         """The exchanges whose hold is known and that wait for others of their block: what is carried is less without
         them."""
         settled = [part.with_holds() for part in self._split_blocks()] if self._exchanges else []
-        return {"exchanges": join_tables(settled)} if settled else {}
+        return {"exchanges": Rows.together(settled)} if settled else {}
 
     def _split_blocks(self) -> list[HeldExchanges]:
         """Takes the exchanges whose hold is known out of the blocks; those that wait are one block."""
@@ -270,18 +273,19 @@ class Stage:
     def _new_tracker(self) -> SessionTracker:
         from kdissect.analysis.sessions.tracker import SessionTracker
 
-        return SessionTracker(stays="session_partitions" in self.asked, waiting=self._most, prompt=self.prompt)
+        stays, hidden = "session_partitions" in self.asked, self._vocabulary is not None
+        return SessionTracker(stays=stays, waiting=self._most, prompt=self.prompt, hidden=hidden)
 
     def _new_holder(self) -> HoldTracker:
         from kdissect.analysis.holds.fetch_holds import HoldTracker
 
         assert self._tracker is not None
-        return HoldTracker(self._tracker.names, self._most)
+        return HoldTracker(self._tracker.names, self._most, hidden=self._vocabulary is not None)
 
     def _new_replicas(self) -> ReplicationTracker:
         from kdissect.analysis.holds.replication import ReplicationTracker
 
-        return ReplicationTracker(self._most)
+        return ReplicationTracker(self._most, hidden=self._vocabulary is not None)
 
     def _new_committer(self) -> CommitTracker:
         from kdissect.analysis.committed_lag import CommitTracker
@@ -289,87 +293,81 @@ class Stage:
         return CommitTracker()
 
     def feed(
-        self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK,
+        self, rows: RowsByTable, messages: Messages | None = None, watermark: int = NO_WATERMARK,
         direct_fetches: Sequence[NamedFetches] = (), last: bool = False, complete: int | None = None,
-    ) -> Tables:  # fmt: skip
+    ) -> RowsByTable:  # fmt: skip
         """Rows of a block, and what is settled by them; of the `last` block with what `finish` gives.
 
-        `tables`: those that `tables` names, rows of one block, resolved; all rows of an exchange together. `watermark`:
-        microseconds since the epoch; no later row has its request's last byte or its response's first one before it.
-        `direct_fetches`: further fetches, next to those in `tables`, where fetches are `hidden`. `complete`: the
+        `rows`: by table, those that `tables` names, of one block, resolved; all rows of an exchange together.
+        `watermark`: microseconds since the epoch; no later row has its request's last byte or its response's first one
+        before it. `direct_fetches`: further fetches, next to those in `rows`, where fetches are hidden. `complete`: the
         watermark where some later row may lie before `watermark` all the same, because nobody waits for it any more.
         """
-        self._like = {
-            name: table.schema
-            for name, table in tables.items()
-            if TABLES[name].is_analysed and not isinstance(table, Codes)
-        }
+        self._none = {name: mine.slice(0, 0) for name, mine in rows.items() if TABLES[name].is_analysed}
         complete = watermark if complete is None else complete
-        return self._work(tables, messages or {}, watermark, complete, last=last, direct_fetches=direct_fetches)
+        return self._work(rows, messages or {}, watermark, complete, last=last, direct_fetches=direct_fetches)
 
-    def finish(self) -> Tables:
+    def finish(self) -> RowsByTable:
         """The rows that were held back, and the sessions that are open."""
-        joined = [name for name, table in TABLES.items() if table.is_analysed]
-        none = {name: self._like.get(name, SCHEMAS[name]).empty_table() for name in joined}
-        return self._work(none, {}, NO_WATERMARK, NO_WATERMARK, last=True)
+        none = {name: Rows.of(SCHEMAS[name].empty_table()) for name, table in TABLES.items() if table.is_analysed}
+        return self._work({**none, **self._none}, {}, NO_WATERMARK, NO_WATERMARK, last=True)
 
     def _work(
         self,
-        tables: Tables,
+        rows: RowsByTable,
         messages: Messages,
         watermark: int,
         complete: int,
         last: bool,
         direct_fetches: Sequence[NamedFetches] = (),
-    ) -> dict[str, pa.Table]:
-        out: dict[str, pa.Table] = {}
-        throttled = tables.get("exchanges")
+    ) -> dict[str, Rows]:
+        out: dict[str, Rows] = {}
+        throttled = rows.get("exchanges")
         if self.replicates or self.holds_exchanges:
-            throttled = self._learn_windows(whole(throttled))
+            throttled = self._learn_windows(Rows.of(throttled))
         if self.replicates:
-            out["produces"] = self._replication(tables, watermark, complete, last)
+            out["produces"] = self._replication(rows, watermark, complete, last)
         if self.commits:
             self._committer = self._committer or self._new_committer()
-            out["offset_commits"] = self._committer.feed(tables, watermark)
+            read = as_tables({name: rows[name] for name in readers.COMMITS.tables})
+            out["offset_commits"] = Rows.of(self._committer.feed(read, watermark))
         if self.follows:
             self._tracker = self._tracker or self._new_tracker()
-            if (offered := tables.get("api_versions")) is not None:
+            if (offered := rows.get("api_versions")) is not None:
                 from kdissect.analysis.sessions.session_output import sharded_brokers
 
-                self._tracker.learn(sharded_brokers(offered))
-            hidden = isinstance(tables["fetches"], Codes)
+                self._tracker.learn(sharded_brokers(offered.table()))
             kept = None if self._holder is None else self._holder.held_back
-            found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark, direct_fetches, kept)
+            found = self._tracker.feed(rows["fetches"], rows["fetch_partitions"], watermark, direct_fetches, kept)
             out["fetches"], out["fetch_partitions"] = found.fetches, found.partitions
             out["fetch_sessions"], out["session_partitions"] = found.sessions, found.stays
             watermark = found.watermark
             if last:
                 rest = self._tracker.finish()
                 for name, more in (("fetch_sessions", rest.sessions), ("session_partitions", rest.stays)):
-                    out[name] = pa.concat_tables([out[name], more])
+                    out[name] = Rows.together([out[name], more])
         if self.holds and self._tracker is not None:
             self._holder = self._holder or self._new_holder()
-            offsets = tables.get("list_offsets")
+            offsets = rows.get("list_offsets")
             if offsets is not None and offsets.num_rows:
                 from kdissect.analysis.holds.fetch_holds import with_instants
 
-                offsets = with_instants(whole(offsets), whole(tables["exchanges"]))
-            shown = None if hidden else out["fetches"]
-            fetches = self._holder.feed(found.rows, shown, throttled, offsets, watermark)
+                offsets = with_instants(offsets, rows["exchanges"])
+            fetches = self._holder.feed(found.rows, out["fetches"], throttled, offsets, watermark)
             if last:
-                fetches = _both(fetches, self._holder.finish())
+                fetches = Rows.together([fetches, self._holder.finish()])
             out["fetches"] = fetches
         if self.holds_exchanges:
-            told, sent = [out["fetches"], out["produces"]], tables["produces"]
-            apart = isinstance(sent, Codes) and not sent.num_rows
-            out["exchanges"] = self._exchange_holds(whole(tables["exchanges"]), messages, told, last, apart)
+            apart = self._vocabulary is not None and not rows["produces"].num_rows
+            told = [out["fetches"], out["produces"]]
+            out["exchanges"] = self._exchange_holds(rows["exchanges"], messages, told, last, apart)
         if self.shares:
             if given := messages_by_name(messages):
                 from kdissect.analysis.sessions.shares import uses
 
-                self._uses.append(uses(whole(tables["exchanges"]), given))
+                self._uses.append(uses(rows["exchanges"].table(), given))
             if last:
-                out["share_sessions"] = self._share_sessions()
+                out["share_sessions"] = Rows.of(self._share_sessions())
         return out
 
     def _share_sessions(self) -> pa.Table:
@@ -379,32 +377,31 @@ class Stage:
 
         return sessions_of(self._uses)
 
-    def _learn_windows(self, new: pa.Table) -> pa.Table:
+    def _learn_windows(self, new: Rows) -> Rows:
         """Throttle windows of responses: they may matter to what comes. The rows that have one."""
         from kdissect.analysis.exchange_keys import key_names
 
-        muting = reals(new, "throttle_ms") > 0  # NaN is not
-        fresh = new.filter(arrow_array(muting, pa.bool_())) if muting.any() else new.slice(0, 0)
-        if self._throttled is None or fresh.num_rows or self._throttled.num_rows > MOST_WINDOWS:
+        muting = new.reals("throttle_ms") > 0  # NaN is not
+        fresh = new.filter(muting) if muting.any() else new.slice(0, 0)
+        if fresh.num_rows or self._throttled.num_rows > MOST_WINDOWS:
             told = fresh.select([*key_names(new), "response_first_at", "throttle_ms"])
-            kept = _both(self._throttled, told)
+            kept = Rows.together([self._throttled, told])
             self._throttled = kept.slice(max(0, kept.num_rows - MOST_WINDOWS - told.num_rows))
         return fresh
 
-    def _replication(self, tables: Tables, watermark: int, complete: int, last: bool) -> pa.Table:
+    def _replication(self, rows: RowsByTable, watermark: int, complete: int, last: bool) -> Rows:
         """The rows of `produces` whose waits are known."""
         self._replicas = self._replicas or self._new_replicas()
-        assert self._throttled is not None
-        sent, stored = whole(tables["produces"]), whole(tables.get("produce_partitions"))
-        asked, fetched = whole(tables["fetches"]), whole(tables["fetch_partitions"])
+        sent, stored = rows["produces"], Rows.of(rows.get("produce_partitions"))
+        asked, fetched = rows["fetches"], rows["fetch_partitions"]
         found = self._replicas.feed(sent, stored, asked, fetched, self._throttled, watermark, complete)
-        return _both(found, self._replicas.finish()) if last else found
+        return Rows.together([found, self._replicas.finish()]) if last else found
 
     def _exchange_holds(
-        self, new: pa.Table, messages: Messages, held_tables: Sequence[pa.Table], last: bool, apart: bool
-    ) -> pa.Table:  # fmt: skip
-        """The exchanges whose hold is known: Fetch and Produce wait for their rows in the tables `held_tables`.
-        `apart`: no rows of `produces` were made of these, see `awaits_rows`."""
+        self, new: Rows, messages: Messages, held_rows: Sequence[Rows], last: bool, apart: bool
+    ) -> Rows:  # fmt: skip
+        """The exchanges whose hold is known: Fetch and Produce wait for theirs in `held_rows`. `apart`: no rows of
+        `produces` were made of these, see `awaits_rows`."""
         from kdissect.analysis.exchange_keys import keys_of
         from kdissect.analysis.holds.exchange_holds import (
             TOLD_ELSEWHERE,
@@ -416,22 +413,21 @@ class Stage:
             told_holds,
         )
 
-        assert self._throttled is not None
         given = {key: whole(table) for key, table in messages.items()}
         queue = self._exchanges
         if new.num_rows:
             codes, waits = exchange_holds(new, messages_by_name(given), self._throttled)
-            api = ints(new, "api_key")
+            api = new.ints("api_key")
             waits_for = tuple(np.flatnonzero(api == key) for key in TOLD_ELSEWHERE)
-            if ACKS_KEY in new.column_names:
+            if new.has(ACKS_KEY):
                 if apart:
                     name_apart(new, waits_for[1], self._throttled, codes)
                     waits_for = waits_for[0], waits_for[1][:0]
-                new = new.drop_columns([ACKS_KEY])
+                new = new.without([ACKS_KEY])
             queue.append(HeldExchanges(new, keys_of(new), codes, waits, waits_for))
-        for where, table in enumerate(held_tables):
-            if table.num_rows:
-                keys, (holds, waits) = keys_of(table), told_holds(table)
+        for where, held in enumerate(held_rows):
+            if held.num_rows:
+                keys, (holds, waits) = keys_of(held), told_holds(held)
                 found = at = 0
                 for block in queue:
                     count, at = block.settle(where, keys, holds, waits, at)
@@ -444,20 +440,8 @@ class Stage:
         if sum(len(block.codes) - block.count_waiting for block in queue) > HELD_ROWS:
             done += [settled.with_holds() for settled in self._split_blocks()]
         if not done:
-            return with_columns(new.slice(0, 0), hold_columns(np.zeros(0, np.int8), no_waits(np.zeros(0))))
-        made = done[0]
-        for more in done[1:]:
-            made = _both(made, more)
-        return made
-
-
-def _both(a: pa.Table | None, b: pa.Table) -> pa.Table:
-    """One behind the other."""
-    if a is None or (b.num_rows and not a.num_rows):
-        return b
-    if isinstance(a, Codes):
-        return joined(a, b)
-    return join_tables([a, b]) if b.num_rows else a
+            return new.slice(0, 0).with_arrays(hold_columns(np.zeros(0, np.int8), no_waits(np.zeros(0))))
+        return Rows.together(done)
 
 
 NAMES = {

@@ -1,7 +1,6 @@
 """Arrow columns as integer arrays, and back: what every analysis does before and after its kernels.
 
-Columns may be plain or dictionary-encoded, chunked or not; a column that is missing counts as all null. Rows may be
-`Codes` wherever a table is read here: their columns are integers already.
+Columns may be plain or dictionary-encoded, chunked or not; a column that is missing counts as all null.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.arrays.codes import Codes, Texts
 from kdissect.arrays.dictionaries import coded, unified_column
 from kdissect.arrays.from_numpy import arrow_array
 
@@ -44,8 +42,6 @@ def joined(before: pa.Table, after: pa.Table) -> pa.Table:
     """Both, one behind the other. An empty table has no dictionaries, so its types may differ."""
     if not before.num_rows:
         return after
-    if isinstance(before, Codes):
-        return after.behind(before) if after.num_rows else before
     return pa.concat_tables([before, after], promote_options="default") if after.num_rows else before
 
 
@@ -85,8 +81,6 @@ def one(table: pa.Table, name: str) -> pa.Array | None:
 
 def ints(table: pa.Table, name: str, null: int = -1) -> Int64s:
     """An integer, boolean or timestamp column (in its own unit) as int64; `null` where null or missing."""
-    if isinstance(table, Codes):
-        return table.ints(name, null)
     column = one(table, name)
     if column is None:
         return np.full(table.num_rows, null, np.int64)
@@ -147,8 +141,6 @@ def span(instants: Int64s) -> int:
 
 def reals(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
     """A number column as float64, NaN where null."""
-    if isinstance(table, Codes):
-        return table.reals(name)
     column = one(table, name)
     if column is None or pa.types.is_null(column.type):
         return np.full(table.num_rows, np.nan)
@@ -245,8 +237,6 @@ class Coder:
 
     def column(self, table: pa.Table, name: str) -> Int64s:
         """Codes of a text column; -1 where null or missing."""
-        if isinstance(table, Codes):
-            return self._taken_over(table.columns.get(name), table.num_rows)
         column = one(table, name)
         if column is None or pa.types.is_null(column.type):
             return np.full(table.num_rows, -1, np.int64)
@@ -256,12 +246,6 @@ class Coder:
             lasting = [-1 if text is None else self.code(str(text)) for text in values]
         return np.array([*lasting, -1], np.int64)[local]
 
-    def _taken_over(self, column: Any, rows: int) -> Int64s:
-        if column is None:
-            return np.full(rows, -1, np.int64)
-        found: Int64s = self.taken_over(column.values)[column.codes]
-        return found
-
     def taken_over(self, texts: Sequence[str | None]) -> Int64s:
         """The codes that these texts have here, -1 for None and behind them; the list may grow between two calls."""
         found: Int64s = self._taken.of(texts, self._codes_of)[0]
@@ -269,11 +253,6 @@ class Coder:
 
     def _codes_of(self, texts: Sequence[str | None]) -> Int64s:
         return np.array([[-1 if text is None else self.code(text) for text in texts]], np.int64)
-
-    def interned(self, column: Texts) -> Texts:
-        """The same texts by the codes that they have here."""
-        lasting = [-1 if text is None else self.code(text) for text in column.values]
-        return Texts(np.array([*lasting, -1], np.int64)[column.codes], self.texts)
 
 
 PIECE = 1 << 14
@@ -350,8 +329,6 @@ def instants(microseconds: Int64s) -> pa.Array:
 
 def with_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
     """The table with these columns in place of those of their names, new ones at the end."""
-    if isinstance(table, Codes):
-        return table.with_columns(columns)
     for name, column in columns.items():
         at = table.schema.get_field_index(name)
         table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)

@@ -7,8 +7,8 @@ The bytes are an Arrow IPC stream with one column. Its first row is the value as
 arrays in it, in the order in which the JSON counts them. Classes come from the annotations that the reader gives, never
 from the bytes: hostile bytes give a wrong value of the right type, or UnreadableValue. Pickle would run their code.
 
-Types: int, float, str, bool, bytes, None, enumerations of integers, arrays of numbers, Arrow tables, `Coder`, `X |
-None`, list, tuple, set, frozenset, dict (and Sequence, Mapping), NamedTuples and dataclasses of these, and classes
+Types: int, float, str, bool, bytes, None, enumerations of integers, arrays of numbers, Arrow tables, `Rows`, `Coder`,
+`X | None`, list, tuple, set, frozenset, dict (and Sequence, Mapping), NamedTuples and dataclasses of these, and classes
 whose `__init__` takes all that they hold by its name. Fields of a dataclass whose names begin with `_` are caches: they
 are not written and get their defaults. A dataclass that is not frozen stays one object where it stands twice.
 """
@@ -33,6 +33,7 @@ import pyarrow as pa
 from kdissect.arrays.arrow import Coder
 from kdissect.arrays.dictionaries import shrunk, unified
 from kdissect.arrays.ipc_streams import pack_stream
+from kdissect.arrays.rows import Rows
 
 FORM = 1
 """Counts up when the bytes of a value mean something else than before."""
@@ -124,7 +125,7 @@ def _described(kind: Any) -> str:
 
 
 def _is_record(kind: Any) -> bool:
-    if not isinstance(kind, type) or issubclass(kind, enum.Enum | Coder | pa.Table):
+    if not isinstance(kind, type) or issubclass(kind, enum.Enum | Coder | Rows | pa.Table):
         return False
     return dataclasses.is_dataclass(kind) or hasattr(kind, "_fields") or inspect.isfunction(kind.__init__)
 
@@ -154,6 +155,8 @@ def _codec(kind: Any) -> Codec:
         return _put_array, partial(_get_array, None if expected is Any else np.dtype(expected))
     if kind is pa.Table:
         return _put_table, _get_table
+    if kind is Rows:
+        return lambda rows, out: _put_table(rows.table(), out), lambda tree, into: Rows.of(_get_table(tree, into))
     if kind is Coder:
         return _put_coder, _get_coder
     if origin in (typing.Union, types.UnionType):

@@ -17,14 +17,14 @@ from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.sessions.session_output import sharded_brokers
 from kdissect.analysis.stage import HIDDEN, NO_WATERMARK
 from kdissect.arrays.arrow import Coder
-from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.rows import Rows, as_rows, as_tables
 from kdissect.capture import CaptureSet
 from kdissect.engine import timings
 from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import Room, memory_text, size
 from kdissect.engine.inputs import Inputs
-from kdissect.engine.pipeline import Rows
+from kdissect.engine.pipeline import RunPart
 from kdissect.engine.run import Run
 from kdissect.engine.settings import Settings
 from kdissect.engine.timings import Timings
@@ -32,8 +32,8 @@ from kdissect.problems import Kind
 from kdissect.tables.builder import TRAFFIC, TableBuilder, filtered
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import TEXT
-from kdissect.tables.order import order
-from kdissect.tables.table_block import READ_ASIDE
+from kdissect.tables.order import order_rows
+from kdissect.tables.table_block import MADE_LATER, READ_ASIDE
 from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ class AnalysedRun:
     ) -> None:
         """From here on only these of the columns asked for are read, and findings are looked for in the rows so far:
         columns without a reader are not made. For `parts`. `summed`: what else is read for sums of topics. If the
-        caller needs no other columns of fetches, produces and their partitions, their rows come as `Codes`, and
-        per-topic totals as `sums`. One part more has the rows that were still buffered as tables. If `tables` reads no
+        caller needs no other columns of fetches, produces and their partitions, their rows are hidden, and per-topic
+        totals as `sums`. One part more has the rows that were still buffered as tables. If `tables` reads no
         ids of exchanges, these have only the keys by which rows are joined."""
         self.stage.findings_end()
         read: dict[str, set[str]] = {}
@@ -240,7 +240,7 @@ class AnalysedRun:
 
     def parts(self, held_back: int = 0) -> Iterator[dict[str, pa.Table]]:
         """Rows of the tables in PROGRESSIVE and of those read for them, as they are settled: memory stays flat. Tables
-        that were not asked for may be `Codes`.
+        that were not asked for may be hidden (`Stage.hide`), and are not among them.
 
         Brokers and topics have the names that are known by then; nothing is worked on before `held_back` rows were
         read. Raises LateNames as soon as messages tell other names than were given since `TableBuilder.note_names`, if
@@ -257,7 +257,7 @@ class AnalysedRun:
             if coded != self.builder.coded and TRAFFIC in part.tables:
                 coded = self.builder.coded
                 yield self._feed(pieces, mark)
-                yield dict(self.stage.hide(self.vocabulary))
+                yield as_tables(self.stage.hide(self.vocabulary))
                 pieces = Pieces(self.books, coded=coded)
             enough = (
                 max(held_back, ROWS_A_TIME, min(self.stage.waiting, MOST_ROWS)) if moved else max(held_back, MOST_ROWS)
@@ -315,11 +315,11 @@ class AnalysedRun:
             self.clock.at(timings.TABLES)
             unresolved = {name: [spool.get(place)] for name, place in aside.tables.items()}
             messages = {kind: spool.get(place) for kind, place in aside.messages.items()}
-            yield self._lot(_resolved(self.builder, unresolved), messages, aside.mark)
+            yield self._lot(as_rows(_resolved(self.builder, unresolved)), messages, aside.mark)
 
     def as_read(self) -> Iterator[dict[str, pa.Table]]:
         """The parts of `settled`, at once, with the names that are known by now. Tables that were not asked for may be
-        `Codes`.
+        hidden.
 
         Raises LateNames as soon as messages say something else of what was given: then `settled_later` of another run
         tells.
@@ -340,8 +340,9 @@ class AnalysedRun:
             yield lot
 
     def _hide_rows(self) -> None:
-        """From here on rows that only the analysis reads come as `Codes`, where there are any."""
-        if self.stage.hidden:
+        """From here on rows that only the analysis reads are hidden, where there are any."""
+        if self.stage.only_holds:
+            self.stage.hide(self.vocabulary)
             self.builder.coded = HIDDEN
             self.books.read_sparingly()
 
@@ -374,12 +375,12 @@ class AnalysedRun:
         self.clock.at(timings.TABLES)
         codes, named = pieces.codes(self.vocabulary)
         self.sums = pieces.sums()
-        tables = pieces.tables()
+        rows = codes | as_rows(pieces.tables())
         if "produces" in codes and self.stage.awaits_rows(codes["produce_partitions"]):
             from kdissect.tables.coded_rows import produce_rows
 
-            codes["produces"] = produce_rows(tables["exchanges"], self.vocabulary)
-        return self._lot({**codes, **tables}, pieces.messages(), mark, named)
+            rows["produces"] = produce_rows(rows["exchanges"], self.vocabulary)
+        return self._lot(rows, pieces.messages(), mark, named)
 
     def worked(
         self,
@@ -390,7 +391,7 @@ class AnalysedRun:
     ) -> dict[str, pa.Table]:
         """The rows, resolved, that are settled by further rows; none that comes later is earlier than `mark`
         (microseconds). `complete`: see `Stage.feed`."""
-        return worked(self.stage, self.clock, self._lot({**new_rows}, messages, mark), complete=complete)
+        return worked(self.stage, self.clock, self._lot(as_rows(new_rows), messages, mark), complete=complete)
 
     def rename_brokers(self, names: Mapping[str, str]) -> list[tuple[str, str]]:
         """The brokers (old name, new name) with another name than at the last call, unless another address still has
@@ -407,21 +408,21 @@ class AnalysedRun:
 
     def _lot(
         self,
-        tables: dict[str, pa.Table],
+        rows: dict[str, Rows],
         messages: Mapping[tuple[int, int], pa.Table],
         mark: int,
         fetches: Sequence[NamedFetches] = (),
     ) -> Lot:
         if "api_versions" in self.builder.columns:
-            tables["api_versions"] = self.builder.offered.table(self.builder.brokers)
-        return Lot(tables, messages, mark, fetches)
+            rows["api_versions"] = Rows.of(self.builder.offered.table(self.builder.brokers))
+        return Lot(rows, messages, mark, fetches)
 
 
 class Lot(NamedTuple):
     """Rows that are worked on together, resolved."""
 
-    tables: dict[str, pa.Table]
-    """Whoever works on them takes them out."""
+    rows: dict[str, Rows]
+    """By table. Whoever works on them takes them out."""
     messages: Mapping[tuple[int, int], pa.Table]
     """The further messages that are wanted, by API key and side."""
     mark: int
@@ -433,22 +434,23 @@ class Lot(NamedTuple):
 def worked(
     stage: Stages, clock: Timings, lot: Lot, last: bool = False, complete: int | None = None
 ) -> dict[str, pa.Table]:
-    """The rows of a lot in order, and what is settled by them. `last`, `complete`: see `Stage.feed`."""
+    """The rows of a lot in order, and what is settled by them, but for those that are hidden. `last`, `complete`: see
+    `Stage.feed`."""
     # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
     clock.at(timings.TABLES)
-    tables = {name: order(name, lot.tables.pop(name)) for name in list(lot.tables)}
+    rows = {name: order_rows(name, lot.rows.pop(name)) for name in list(lot.rows)}
     clock.at(timings.ANALYSIS)
-    fed = stage.feed(tables, lot.messages, lot.mark, lot.fetches, last, complete)
+    fed = stage.feed(rows, lot.messages, lot.mark, lot.fetches, last, complete)
     clock.at(timings.REST)
-    return {**tables, **fed}
+    return stage.show_rows({**rows, **fed})
 
 
 def finished(stage: Stages, clock: Timings) -> dict[str, pa.Table]:
     """The rows that are settled once there are no more lots."""
     clock.at(timings.ANALYSIS)
-    last = dict(stage.finish())
+    last = stage.finish()
     clock.at(timings.REST)
-    return last
+    return stage.show_rows(last)
 
 
 class Working:
@@ -464,9 +466,9 @@ class Working:
     def feed(self, lot: Lot) -> dict[str, pa.Table]:
         """The rows that are settled by a lot. Raises LateNames where it has other names for rows that were returned
         before."""
-        offered = lot.tables.get("api_versions")
+        offered = lot.rows.get("api_versions")
         told: dict[tuple[str | None, str], bool] = {}
-        for cluster, part in [] if offered is None else split_by_cluster({"api_versions": offered}):
+        for cluster, part in [] if offered is None else split_by_cluster({"api_versions": offered.table()}):
             told |= {(cluster, broker): sharded for broker, sharded in sharded_brokers(part["api_versions"]).items()}
         if any(told.get(broker) != given for broker, given in self._shards.items()):
             raise LateNames
@@ -508,7 +510,7 @@ class Pieces:
         self.count = 0
         self._messages: dict[tuple[int, int], list[pa.RecordBatch]] = {}
 
-    def keep_part(self, part: Rows) -> None:
+    def keep_part(self, part: RunPart) -> None:
         """Keep the rows of a part."""
         for name, batch in part.tables.items():
             if name in self.where:
@@ -523,7 +525,7 @@ class Pieces:
         """Resolved tables. The rows are not kept."""
         return _resolved(self.books.builder, self.rows, self.coded)
 
-    def codes(self, vocabulary: Coder) -> tuple[dict[str, Codes], list[NamedFetches]]:
+    def codes(self, vocabulary: Coder) -> tuple[dict[str, Rows], list[NamedFetches]]:
         """Of the tables whose rows come as codes, these, resolved, and fetches that were read aside. The rows are
         not kept."""
         builder = self.books.builder
@@ -560,17 +562,15 @@ class Pieces:
 
 def resolve_coded(
     builder: TableBuilder, rows: Mapping[str, Sequence[Any]], vocabulary: Coder
-) -> tuple[dict[str, Codes], list[NamedFetches]]:
+) -> tuple[dict[str, Rows], list[NamedFetches]]:
     """The rows as `TableBuilder.resolve_codes` resolves them, by table, and fetches that were read aside (READ_ASIDE
     among `rows`)."""
-    made = {name: [builder.resolve_codes(piece, vocabulary) for piece in pieces] for name, pieces in rows.items()}
-    named = [piece for pieces in made.values() for piece in pieces if not isinstance(piece, Codes)]
-    found = {
-        name: Codes.together([piece for piece in pieces if isinstance(piece, Codes)] or [Codes({}, 0)])
-        for name, pieces in made.items()
-        if name != READ_ASIDE
-    }
-    return found, named
+    found = {}
+    for name, pieces in rows.items():
+        if name != READ_ASIDE:
+            resolve = builder.resolve_later if name == MADE_LATER else builder.resolve_codes
+            found[name] = Rows.together([resolve(piece, vocabulary) for piece in pieces] or [Rows({}, 0)])
+    return found, [builder.resolve_fetches(piece) for piece in rows.get(READ_ASIDE, ())]
 
 
 def _resolved(

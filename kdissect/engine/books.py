@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kdissect.capture import CaptureSet
 from kdissect.engine.inputs import Packets
-from kdissect.engine.pipeline import Kind, Rows, Wishes, rows
+from kdissect.engine.pipeline import Kind, RunPart, Wishes, rows
 from kdissect.engine.timings import REST, TABLES
 from kdissect.kafka.completed import Completed, Quality
 from kdissect.kafka.exchanges import payloads
@@ -110,7 +110,7 @@ class Books:
         watches."""
         return self.wishes.type is not None or "records" in self.builder.columns or self.settings.follow is not None
 
-    def rows_of(self, done: Completed) -> Iterator[Rows]:
+    def rows_of(self, done: Completed) -> Iterator[RunPart]:
         """Unresolved rows of finished exchanges."""
         yield from rows(done, self.wishes, self.ledger, self.builder, self.settings.timings)
 

@@ -35,7 +35,7 @@ Kind = tuple[int, int]
 """API key, and 0 for requests or 1 for responses."""
 
 
-class Rows:
+class RunPart:
     """The rows of one part of a run: unresolved table rows by name, and messages of the type asked for."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Strand:
         """The harvests at the end of the capture, as `feed`."""
         return self._finished(self.dissector.finish(), flows)
 
-    def make_rows(self, parts: Sequence[Walked], clock: Timings) -> Iterator[Rows]:
+    def make_rows(self, parts: Sequence[Walked], clock: Timings) -> Iterator[RunPart]:
         """Unresolved rows of what `feed` gave."""
         for part in parts:
             yield from rows(part, self.wishes, self.completion.ledger, self.builder, clock)
@@ -180,14 +180,14 @@ def enter(harvest: Harvest, flows: Words, completion: Completion) -> None:
 
 def rows(
     done: Completed | Walked, wishes: Wishes, ledger: Ledger, builder: TableBuilder, clock: Timings
-) -> Iterator[Rows]:
+) -> Iterator[RunPart]:
     """Unresolved rows of finished exchanges."""
     if not len(done):
         return
     clock.at(TABLES)
     tables = builder.feed(done)
     clock.count_exchanges(builder.selected_rows)
-    part = Rows(tables)
+    part = RunPart(tables)
     if builder.fed is not None:
         part.messages = _messages(builder.fed, wishes.type, ledger)
         part.beside = _beside(builder.fed, wishes.beside, ledger)
@@ -196,7 +196,7 @@ def rows(
     clock.at(TABLES)
     for name, batch in builder.recorded():
         clock.at(REST)
-        yield Rows({name: batch})
+        yield RunPart({name: batch})
         clock.at(TABLES)
     clock.at(REST)
 

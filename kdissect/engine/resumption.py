@@ -308,7 +308,7 @@ class Continued:
                 if self._pieces.count >= ROWS_A_TIME:
                     yield self._settled()
         yield self._settled()
-        yield self._stage.release()
+        yield self._stage.show_rows(self._stage.release())
 
     def _search(self, evidence: SpooledEvidence, learned: Mapping[str, Sequence[pa.Table]]) -> Mapping[str, pa.Table]:
         """The findings in the rows of these files, and in those that the capture would have if it ended here.
@@ -345,7 +345,7 @@ class Continued:
         self._keep_rows(harvests, completion)
         yield self._settled()
         if not self._stage.idle:
-            yield self._stage.finish()
+            yield self._stage.show_rows(self._stage.finish())
 
     def place_rows(self, name: str, rows: pa.Table) -> Iterator[pa.RecordBatch]:
         """Rows as they are handed out: plain, in order."""

@@ -228,7 +228,8 @@ class Watch:
         names = self._broker_names()
         renamed = self._analysed.rename_brokers(names)
         answered, messages = self._finished_rows()
-        settled = [self._analysed.worked(answered, messages, NO_WATERMARK), dict(self._analysed.stage.finish())]
+        stage = self._analysed.stage
+        settled = [self._analysed.worked(answered, messages, NO_WATERMARK), stage.show_rows(stage.finish())]
         connections = self._connections + len(self._books.ledger.connections) - self._kept
         self._listener.tick(
             Moment(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.ledger.exchange_spans import Rows, exchange_borders
+from kdissect.analysis.ledger.exchange_spans import TimedExchanges, exchange_borders
 from kdissect.arrays.arrow import NULL_TIME, Int64s, times
 from kdissect.tables.declaration import SCHEMAS
 
@@ -38,7 +38,7 @@ def span_times(exchanges: pa.Table, fetches: pa.Table) -> SpanTimes:
     long as the message that was captured.
     """
     none = SCHEMAS["connections"].empty_table()
-    rows = Rows({"exchanges": exchanges, "fetches": fetches, "connections": none})
+    rows = TimedExchanges({"exchanges": exchanges, "fetches": fetches, "connections": none})
     sent, answered = times(exchanges, "request_last_at"), times(exchanges, "response_last_at")
     asked = rows.asked != NULL_TIME
     begin = np.where(asked, rows.asked, rows.answered)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kdissect.report.budget_chart import BOXES
-from kdissect.report.rows import PARTS
+from kdissect.report.figure_rows import PARTS
 
 Spec = Mapping[str, Any]
 

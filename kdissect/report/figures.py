@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kdissect.analysis.findings.evidence import SEVERITIES
 from kdissect.arrays.arrow import with_columns
-from kdissect.report import budget_chart, rows, session_rows, time_axis
+from kdissect.report import budget_chart, figure_rows, session_rows, time_axis
 from kdissect.report.lanes import delivery_lanes
 from kdissect.report.lanes.absences import absences
 from kdissect.report.observations import Gathering, gathered
@@ -70,9 +70,9 @@ def make_report(
     sessions = gathering.sessions
     lines = session_rows.session_lines(sessions.name_brokers(sessions.sessions))
     pairs = gathering.by_pair.table()
-    latency = rows.by_api_and_client(pairs)
-    versions = rows.versions(gathering.versions)
-    creators = sessions.creators().slice(0, rows.LINES)
+    latency = figure_rows.by_api_and_client(pairs)
+    versions = figure_rows.versions(gathering.versions)
+    creators = sessions.creators().slice(0, figure_rows.LINES)
     clients, brokers, errors = _clients(summary), _brokers(summary), _errors(summary)
     first = "" if sessions.whole else f" Of the first {session_rows.MOST_SESSIONS:,} sessions."
     budgeted = [] if gathering.budget.whole else [f"Of the first {gathering.budget.exchanges:,} exchanges."]
@@ -90,7 +90,7 @@ def make_report(
                delivery_lanes.slow_deliveries(ways["deliveries"], every), left_out=first_travelled),
         Figure("delivery-heat", "Deliveries over time",
                "How many record batches took how long from their producer to a reader, by the time when they were "
-               f"produced: the {rows.SERIES} topics and groups with the most.",
+               f"produced: the {figure_rows.SERIES} topics and groups with the most.",
                delivery_lanes.delivery_heat(ways["deliveries"], every), left_out=first_travelled),
         Figure("transactions", "Transactions",
                "From its first request to its end, the longest ones.",
@@ -114,21 +114,21 @@ def make_report(
                _findings(summary, target)),
         Figure("latency-by-api", "Latency by API",
                "From a request's first byte to its response's last. A fetch that waited because it was asked to counts "
-               "here like any other: see below where the time went.", rows.by_api(gathering.by_api.table())),
+               "here like any other: see below where the time went.", figure_rows.by_api(gathering.by_api.table())),
         Figure("latency", "Latency by API and client",
                "Quantiles in milliseconds: exact for up to 65,536 exchanges, else to half a percent (of a stretch of "
                "time right to a step, each half as long again, without what brokers took). Broker: without transfer "
                "and without waiting behind the connection's previous request. Excess: what a fetch took beyond the "
                "wait that it had agreed to.",
                latency,
-               left_out=_cut(pairs.num_rows, rows.LINES, "pairs of API and client")),
+               left_out=_cut(pairs.num_rows, figure_rows.LINES, "pairs of API and client")),
         Figure("latency-steps", "Latency by API and client over time", "Counts behind the quantiles of a stretch.",
                time_axis.latency_steps(gathering.steps, latency, every)),
         Figure("heat", "Latency over time", "How many exchanges took how long, and when.",
-               rows.heat(gathering.heat_of_all, gathering.heat_of_apis, gathering.heat_of_clients, every)),
+               figure_rows.heat(gathering.heat_of_all, gathering.heat_of_apis, gathering.heat_of_clients, every)),
         Figure("time-parts", "Where the time went",
                "A long poll is not a slow broker: what a fetch agreed to wait for is separate from what came on top.",
-               rows.time_parts(gathering.spent, every)),
+               figure_rows.time_parts(gathering.spent, every)),
         Figure("budget", "Where the time of clients went",
                "Each moment of a client once, even with several requests in flight: what a broker, followers, quotas "
                "or the network took of it; agreed: a long poll waited as asked; own: it had records and had not asked "
@@ -137,11 +137,11 @@ def make_report(
                left_out=" ".join([*budgeted, _cut(len(summary.clients), budget_chart.CLIENTS, "clients")]).strip()),
         Figure("holds", "Why brokers answered when they did",
                "Broker time of exchanges that may wait, by what ended the wait: timeout is a long poll that ran out, "
-               "data one that was fed, immediate had nothing to wait for.", rows.holds(gathering.holds, every)),
+               "data one that was fed, immediate had nothing to wait for.", figure_rows.holds(gathering.holds, every)),
         Figure("outliers", "Slowest exchanges",
-               f"The {rows.OUTLIERS} slowest: a fetch by what it took beyond the wait that it had agreed to, others "
-               "without the time behind their connection's previous request; waits in group joins are left out. Frame "
-               "numbers are Wireshark's.", _outliers(gathering)),
+               f"The {figure_rows.OUTLIERS} slowest: a fetch by what it took beyond the wait that it had agreed to, "
+               "others without the time behind their connection's previous request; waits in group joins are left out. "
+               "Frame numbers are Wireshark's.", _outliers(gathering)),
         Figure("sessions-alive", "Fetch sessions of a broker",
                "Sessions alive at once, as far as this capture shows (a broker has 1,000 slots unless configured "
                "otherwise), with those created and those that clients learned were evicted.",
@@ -157,17 +157,17 @@ def make_report(
                sessions.name_brokers(creators).drop_columns("cluster")),
         Figure("evictors", "Who pushes out others' sessions",
                "Each lost session is shared among the other clients' creations since its last use. Whole capture.",
-               sessions.name_brokers(sessions.evictors()).drop_columns("cluster").slice(0, rows.LINES)),
+               sessions.name_brokers(sessions.evictors()).drop_columns("cluster").slice(0, figure_rows.LINES)),
         Figure("share-sessions", "Share sessions",
                "Of share groups (KIP-932), with their acknowledgements. Whole capture.",
-               gathering.listed_rows("share_sessions").slice(0, rows.LINES)),
+               gathering.listed_rows("share_sessions").slice(0, figure_rows.LINES)),
         Figure("versions", "Versions by client and API",
                "The version of each API that a client used. More than one is worth a look.",
                versions),
         Figure("offered", "Versions that brokers offer",
                "Versions that brokers offer in ApiVersions, and the versions in use. Whole capture.",
                gathering.listed_rows("api_versions")),
-        Figure("throughput", "Throughput", "By API, over time.", rows.throughput(gathering.throughput, every)),
+        Figure("throughput", "Throughput", "By API, over time.", figure_rows.throughput(gathering.throughput, every)),
         Figure("flow", "Who writes and reads what",
                "Clients that write, topics, clients that read; a band is as wide as its bytes are many, those of "
                "record batches.", gathering.flows.rows(every)),
@@ -175,12 +175,12 @@ def make_report(
         Figure("brokers", "Brokers", "Where they listen.", brokers),
         Figure("errors", "Errors", "Answers with an error, by API.", errors),
         Figure("problems", "Not read, or not right", "Each kind with one example.",
-               rows.problems(summary.problems, gathering.places)),
+               figure_rows.problems(summary.problems, gathering.places)),
         Figure("quality", "Measures of the capture", "The whole capture, then file by file.",
                gathering.listed_rows("capture_quality")),
         *(
             Figure(f"{name}-steps", f"{name} over time", "Rows of a list in a stretch of time.",
-                   rows.lines_over_time(counted, listed, every))
+                   figure_rows.lines_over_time(counted, listed, every))
             for name, counted, listed in (
                 ("versions", gathering.versions, versions), ("clients", gathering.clients, clients),
                 ("brokers", gathering.brokers, brokers), ("errors", gathering.errors, errors),
@@ -248,11 +248,11 @@ def _network(gathering: Gathering) -> pa.Table:
 
 def _outliers(gathering: Gathering) -> pa.Table:
     none = [SCHEMAS[name].empty_table() for name in ("exchanges", "fetches")]
-    return rows.outliers(gathering.slowest if gathering.slowest is not None else rows.slowest(*none))
+    return figure_rows.outliers(gathering.slowest if gathering.slowest is not None else figure_rows.slowest(*none))
 
 
 def _clients(summary: Summary) -> pa.Table:
-    lines = summary.clients[: rows.LINES]
+    lines = summary.clients[: figure_rows.LINES]
     return pa.table(
         {
             "client_id": pa.array([line.client_id for line in lines], pa.string()),
@@ -268,7 +268,7 @@ def _clients(summary: Summary) -> pa.Table:
 
 
 def _brokers(summary: Summary) -> pa.Table:
-    lines = summary.brokers[: rows.LINES]
+    lines = summary.brokers[: figure_rows.LINES]
     return pa.table(
         {
             "broker": pa.array([line.broker for line in lines], pa.string()),
@@ -280,7 +280,7 @@ def _brokers(summary: Summary) -> pa.Table:
 
 
 def _errors(summary: Summary) -> pa.Table:
-    lines = summary.errors[: rows.LINES]
+    lines = summary.errors[: figure_rows.LINES]
     return pa.table(
         {
             "api": pa.array([line.name for line in lines], pa.string()),

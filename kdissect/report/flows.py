@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import ints, times, with_columns
 from kdissect.report.counted import OTHERS, Counted, stretched
-from kdissect.report.rows import NONE
+from kdissect.report.figure_rows import NONE
 from kdissect.summary.client_summaries import broker_itself
 
 WAYS = ("writes", "reads")

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.exchange_keys import key_names, keys_of, locate
 from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, with_columns
 from kdissect.arrays.dictionaries import join_tables
-from kdissect.report import rows, time_axis
+from kdissect.report import figure_rows, time_axis
 from kdissect.report.budget_chart import BudgetRows
 from kdissect.report.counted import Counted, bucket_seconds, count_flags
 from kdissect.report.flows import Flows
@@ -27,7 +27,7 @@ PIECE = 1 << 14
 """Exchanges that are counted at a time: what is made of them is some MB."""
 LISTED_WHOLE = ("api_versions", "capture_quality", "share_sessions")
 """Tables that are listed as they are, and the rows of each that are kept."""
-MOST_LISTED = 4 * rows.LINES
+MOST_LISTED = 4 * figure_rows.LINES
 
 
 class Gathering:
@@ -39,7 +39,7 @@ class Gathering:
         self.heat_of_apis = Counted(["long_poll", "step", "api"], ["exchanges"])
         self.heat_of_clients = Counted(["long_poll", "step", "client_id"], ["exchanges"])
         self.steps = Counted(["up", "api", "client_id"], ["exchanges", "errors"])
-        self.spent = Counted(["api", "client_id"], ["exchanges", *rows.PARTS])
+        self.spent = Counted(["api", "client_id"], ["exchanges", *figure_rows.PARTS])
         self.holds = Counted(["step", "api", "hold"], ["exchanges"])
         self.throughput = Counted(["api"], ["exchanges", "request_bytes", "response_bytes"])
         self.versions = Counted(["api_version", "api", "client_id"], ["exchanges", "errors"])
@@ -116,28 +116,28 @@ class Gathering:
         self._listed[name] = _append_rows(self._listed.get(name), plain).slice(0, MOST_LISTED)
 
     def _exchanges(self, exchanges: pa.Table, fetches: pa.Table) -> None:
-        start = rows.begin_times(exchanges)
+        start = figure_rows.begin_times(exchanges)
         known = start[start != NULL_TIME]
         if len(known):
             self._first, self._last = min(self._first, int(known.min())), max(self._last, int(known.max()))
         self.axis.add(*time_axis.moments(exchanges))
-        cells, when = rows.latency_cells(exchanges)
+        cells, when = figure_rows.latency_cells(exchanges)
         for counted in (self.heat_of_all, self.heat_of_apis, self.heat_of_clients, self.steps):
             counted.add(cells, when)
-        self.spent.add(rows.spent(exchanges, fetches), start)
-        self.holds.add(*rows.hold_rows(exchanges))
+        self.spent.add(figure_rows.spent(exchanges, fetches), start)
+        self.holds.add(*figure_rows.hold_rows(exchanges))
         self._who(exchanges, start)
         self.by_api.add_rows(exchanges, fetches)
         self.by_pair.add_rows(exchanges, fetches)
-        slowest = _append_rows(self.slowest, _plain(rows.slowest(exchanges, fetches)))
-        order = np.argsort(-np.asarray(slowest["slow_ms"]), kind="stable")[: rows.OUTLIERS]
+        slowest = _append_rows(self.slowest, _plain(figure_rows.slowest(exchanges, fetches)))
+        order = np.argsort(-np.asarray(slowest["slow_ms"]), kind="stable")[: figure_rows.OUTLIERS]
         self.slowest = slowest.take(pa.array(order))
         failed = _append_rows(self.failures, _plain(time_axis.failures(exchanges)))
         self.failures = failed.sort_by([("request_first_at", "ascending")]).slice(0, time_axis.ERRORS)
 
     def _who(self, exchanges: pa.Table, start: Int64s) -> None:
         """Counts by API, client, broker, version and error."""
-        failed = np.asarray(rows.is_word(exchanges, "status", "error"))
+        failed = np.asarray(figure_rows.is_word(exchanges, "status", "error"))
         sums = {
             "exchanges": count_flags(np.ones(len(start), np.bool_)),
             "errors": count_flags(failed),
@@ -149,7 +149,7 @@ class Gathering:
         table = with_columns(exchanges.select(names), sums)
         self.throughput.add(table, start)
         self.brokers.add(table, start)
-        asked = ~np.asarray(rows.is_word(exchanges, "status", "orphan"))
+        asked = ~np.asarray(figure_rows.is_word(exchanges, "status", "orphan"))
         self.clients.add(table.filter(pa.array(asked)), start[asked])
         told = np.asarray(pc.is_valid(table["api_version"]))
         self.versions.add(table.filter(pa.array(told)), start[told])

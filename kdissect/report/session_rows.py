@@ -23,7 +23,7 @@ from kdissect.analysis.sessions import session_figures
 from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
 from kdissect.arrays.arrow import NULL_TIME, Coder, times, with_columns
 from kdissect.report.counted import Counted, summed
-from kdissect.report.rows import NONE, is_word
+from kdissect.report.figure_rows import NONE, is_word
 from kdissect.tables.declaration import SCHEMAS
 
 SESSIONS = 150

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.grouping import Float64s, figures
 from kdissect.arrays.arrow import NULL_TIME, Int64s, instants, ints, reals, times, with_columns
 from kdissect.report.counted import Counted, amounts, count_flags, stretched
-from kdissect.report.rows import STEPS, is_word, unexplained
+from kdissect.report.figure_rows import STEPS, is_word, unexplained
 
 OWNERS = ("waited as asked", "broker", "unknown", "queued", "transfer")
 """Whose time a bucket's latencies were, together: waits that were asked for, brokers, the request before, transfer."""

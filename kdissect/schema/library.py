@@ -23,7 +23,7 @@ import numpy.typing as npt
 from kdissect.schema import index
 from kdissect.schema import opcodes as k
 from kdissect.schema.model import NEVER, REQUEST, RESPONSE, Api, Field
-from kdissect.schema.program import COMPILER, Rows, compile_layout
+from kdissect.schema.program import COMPILER, ProgramRows, compile_layout
 
 Ints = npt.NDArray[Any]
 
@@ -67,7 +67,7 @@ def fields_of(api: Api, side: int, version: int, variant: int) -> tuple[Field, .
 
 def compile_library(apis: Mapping[int, Api]) -> Library:
     """Compile the check programs of all layouts. Keys and versions beyond `API_KEYS` and `VERSIONS` are an error."""
-    rows = Rows()
+    rows = ProgramRows()
     programs: list[tuple[int, int, int, int]] = []
     identity: list[tuple[int, int, int, int]] = []
     alternative: list[int] = []

@@ -22,7 +22,7 @@ _FILL = {"int32": k.F_INT32, "int64": k.F_INT64, "float64": k.F_INT64, "uuid": k
 """Types with an op-code of their own; the others share F_INTEGER."""
 
 
-class Rows:
+class ProgramRows:
     """Program rows, tag rows and constants, growing. `first_*` is where they will stand in a larger table."""
 
     def __init__(self, first_row: int = 0, first_tag: int = 0, first_constant: int = 0) -> None:
@@ -94,7 +94,7 @@ class Program:
 
 
 def compile_layout(
-    message: Message, side: int, version: int, fields: tuple[Field, ...], layout: Layout | None, rows: Rows
+    message: Message, side: int, version: int, fields: tuple[Field, ...], layout: Layout | None, rows: ProgramRows
 ) -> Program:
     """Compile one version into `rows`. `fields` are the message's own or a variant's; `side` is REQUEST or RESPONSE."""
     compiler = _Compiler(message, side, version, rows)
@@ -109,7 +109,7 @@ def compile_layout(
 
 
 class _Compiler(Rules):
-    def __init__(self, message: Message, side: int, version: int, rows: Rows) -> None:
+    def __init__(self, message: Message, side: int, version: int, rows: ProgramRows) -> None:
         super().__init__(message, side, version)
         self.program = Program()
         self.rows = rows

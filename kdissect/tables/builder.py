@@ -29,10 +29,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder
-from kdissect.arrays.codes import Codes, Texts
 from kdissect.arrays.dictionaries import repeated, unified
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.arrays.lending import Lender
+from kdissect.arrays.rows import Rows, Texts
 from kdissect.kafka.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
 from kdissect.tables.brokers import Brokers
@@ -59,7 +59,7 @@ from kdissect.tables.projection import message_paths
 from kdissect.tables.recording import Reading, Recorder
 from kdissect.tables.registered import BLOCK_MAKERS
 from kdissect.tables.table_block import READ_ASIDE, Block, assemble
-from kdissect.tables.topics import Given, Topics
+from kdissect.tables.topics import Given, Replicas, Topics
 from kdissect.tables.versions import Offered
 from kdissect.tables.where import Filter
 
@@ -140,7 +140,7 @@ class TableBuilder:
         self._none: dict[str, pa.RecordBatch] = {}
         """No rows, of tables that had none in some block."""
         self.coded: frozenset[str] = frozenset()
-        """Tables whose rows come as `Codes`, for the analysis alone reads them."""
+        """Tables whose rows come as `Rows` of integers, for the analysis alone reads them."""
         self.unnamed: frozenset[str] = frozenset()
         """Tables whose rows have the helper columns in place of exchange ids, for nobody shows any."""
         self.sums_traffic = False
@@ -497,53 +497,44 @@ class TableBuilder:
             return batch
         return _one_batch(filtered(name, pa.Table.from_batches([batch]), where))
 
-    def resolve_codes(self, rows: Codes | Later | NamedFetches, lasting: Coder) -> Codes | NamedFetches:
-        """Rows as codes with brokers and topics by what is known now, their texts with the codes of `lasting`."""
-        from kdissect.tables.coded_rows import Later, resolved
-        from kdissect.tables.fetch_rows import NamedFetches
+    def resolve_codes(self, rows: Rows, lasting: Coder, replicas: Replicas | None = None) -> Rows:
+        """Rows as codes with brokers and topics by what is known now, their texts with the codes of `lasting`, and
+        `replicas` where these are asked for."""
+        from kdissect.tables.coded_rows import resolved
 
-        replicas, told = self.topics.known_replicas(), None
-        brokers, topics = self.brokers.names(), self.topics.names()
-        if isinstance(rows, Later):
-            self._passed_over = self._passed_over or (rows.num_rows > 0 and not any(replicas))
-            parts, told = rows.made() if any(replicas) else [Codes({}, 0)], replicas
-        elif isinstance(rows, NamedFetches):
-            if self.topics.given is not None:
-                self._note_codes(rows, brokers, topics, replicas)
-            return rows.resolved(brokers, topics)
-        else:
-            parts = [rows]
-        if self.topics.given is not None:
-            for part in parts:
-                self._note_codes(part, brokers, topics, replicas)
-        return Codes.together([resolved(part, brokers, topics, lasting, told) for part in parts])
+        used = {
+            name: [text for text in column.values if text]
+            for name in ("broker", "topic", "topic_id")
+            if isinstance(column := rows.columns.get(name), Texts)
+        }
+        self._note_names(used.get("broker", ()), used.get("topic", ()), used.get("topic_id", ()))
+        return resolved(rows, self.brokers.names(), self.topics.names(), lasting, replicas)
 
-    def _note_codes(
-        self, rows: Codes | NamedFetches, brokers: Mapping[str, str], topics: Mapping[str, str],
-        replicas: tuple[Mapping[str, int], Mapping[str, int]],
-    ) -> None:  # fmt: skip
-        """Remember what rows as codes are named by."""
-        if isinstance(rows, Codes):
-            used = {
-                name: [text for text in column.values if text]
-                for name in ("broker", "topic", "topic_id")
-                if isinstance(column := rows.columns.get(name), Texts)
-            }
-        else:
-            used = {
-                "broker": [text for text in rows.brokers if text],
-                "topic": [name for name, _ in rows.topics if name],
-                "topic_id": [known for _, known in rows.topics if known],
-            }
+    def resolve_later(self, rows: Later, lasting: Coder) -> Rows:
+        """As `resolve_codes`, of rows that are made only if it is known of any topic how many replicas it has."""
+        replicas = self.topics.known_replicas()
+        if not any(replicas):
+            self._passed_over = self._passed_over or rows.num_rows > 0
+            return Rows({}, 0)
+        return Rows.together([self.resolve_codes(part, lasting, replicas) for part in rows.made()])
+
+    def resolve_fetches(self, fetches: NamedFetches) -> NamedFetches:
+        """Fetches that were read aside, with brokers and topics by what is known now."""
+        names, ids = zip(*fetches.topics, strict=True) if fetches.topics else ((), ())
+        used = ([text for text in texts if text] for texts in (fetches.brokers, names, ids))
+        self._note_names(*used)
+        return fetches.resolved(self.brokers.names(), self.topics.names())
+
+    def _note_names(self, brokers: Sequence[str], topics: Sequence[str], topic_ids: Sequence[str]) -> None:
+        """Remember what rows are named by, where `note_names` said so."""
         if self.brokers.given is not None:
-            self.brokers.given |= {
-                text: brokers.get(text, text) for text in used.get("broker", ()) if SEPARATOR in text
-            }
-        given = self.topics.given
-        if given is not None and "topic_id" in used:
-            given.names |= {(None, text): topics.get(text) for text in used["topic_id"]}
-            given.replicas_by_id |= {text: replicas[0].get(text) for text in used["topic_id"]}
-            given.replicas_by_name |= {text: replicas[1].get(text) for text in used.get("topic", ())}
+            known = self.brokers.names()
+            self.brokers.given |= {text: known.get(text, text) for text in brokers if SEPARATOR in text}
+        if (given := self.topics.given) is not None and (topics or topic_ids):
+            names, (by_id, by_name) = self.topics.names(), self.topics.known_replicas()
+            given.names |= {(None, text): names.get(text) for text in topic_ids}
+            given.replicas_by_id |= {text: by_id.get(text) for text in topic_ids}
+            given.replicas_by_name |= {text: by_name.get(text) for text in topics}
 
     def resolve(self, name: str, part: pa.RecordBatch | pa.Table, plain: bool = False) -> pa.Table:
         """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay. `plain`:

@@ -1,9 +1,9 @@
 """Rows of fetches and produces for the analysis alone: the columns that it reads, as integers.
 
-Where nobody shows `fetches`, `fetch_partitions`, `produces` and `produce_partitions`, their rows are made as `Codes`
-straight from the decoded messages: the same rows in the same order as the tables', with the columns that what follows
-sessions, holds and replication reads of them (`kdissect.tables.declaration.readers`), and without names: brokers and
-topics are codes of texts which `resolved` finds out.
+Where nobody shows `fetches`, `fetch_partitions`, `produces` and `produce_partitions`, their rows are made
+straight from the decoded messages, as integers: the same rows in the same order as the tables', with the columns that
+what follows sessions, holds and replication reads of them (`kdissect.tables.declaration.readers`), and without names:
+brokers and topics are codes of texts which `resolved` finds out.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.arrow import Coder, begins, ints, numbers, reals, valid
-from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
-from kdissect.arrays.dictionaries import coded
+from kdissect.arrays.arrow import Coder, Int64s, begins, numbers, valid
+from kdissect.arrays.rows import NULL, Column, Rows, Texts
 from kdissect.kafka.completed import NULL_TIME
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY, UNSEEN_KEY
@@ -43,6 +42,7 @@ from kdissect.tables.partitions import coded_keys, paired
 from kdissect.tables.produces import matched
 from kdissect.tables.sent_rows import codes_of
 from kdissect.tables.table_block import READ_ASIDE, Block
+from kdissect.tables.topics import Replicas
 
 FORGOTTEN_TOPICS = "forgotten_topics_data"
 SEED = int.from_bytes(os.urandom(7), "little")
@@ -204,7 +204,7 @@ COLUMNS = {
 TEXTS = frozenset({"broker", "client_id", "topic", "topic_id"})
 
 
-def fetch_rows(block: Block, topics: Topics) -> Codes:
+def fetch_rows(block: Block, topics: Topics) -> Rows:
     """One row for each Fetch exchange, but for those that were read aside."""
     rows, done, parts = block.rows(ApiKey.FETCH), block.done, block.parts
     if done.aside is not None:
@@ -248,10 +248,10 @@ def fetch_rows(block: Block, topics: Topics) -> Codes:
     ]
     fill_fetches(rows, exchanges, asked, given, FetchColumns(*columns))
     texts: dict[str, Sequence[str]] = {"broker": block.directory.brokers.texts, "client_id": done.client_ids}
-    return Codes.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in FETCH_COLUMNS})
+    return Rows.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in FETCH_COLUMNS})
 
 
-def fetched_rows(block: Block, topics: Topics) -> Codes:
+def fetched_rows(block: Block, topics: Topics) -> Rows:
     """One row for each partition of a Fetch exchange."""
     said, done = topics.fetched(block), block.done
     gone = said.gone.partitions.values
@@ -272,23 +272,22 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
     )  # fmt: skip
     names, ids = zip(*topics.codes, strict=True) if topics.codes else ((), ())
     texts = {"topic": list(names), "topic_id": list(ids)}
-    return Codes.in_one(out, {name: texts.get(name, int) for name in PARTITION_COLUMNS})
+    return Rows.in_one(out, {name: texts.get(name, int) for name in PARTITION_COLUMNS})
 
 
-def produce_rows(exchanges: pa.Table, lasting: Coder) -> Codes:
+def produce_rows(exchanges: Rows, lasting: Coder) -> Rows:
     """One row for each Produce exchange, of resolved exchanges with ACKS_KEY."""
-    rows = np.flatnonzero(ints(exchanges, "api_key") == ApiKey.PRODUCE)
-    if not len(rows):
-        return Codes({}, 0)
-    read = [name for name in PRODUCE_COLUMNS if name != "acks"]
-    return as_codes("produces", exchanges.select([*read, ACKS_KEY]).rename_columns([*read, "acks"]), lasting).take(rows)
+    sent = exchanges.select([*PRODUCE_COLUMNS, ACKS_KEY]).filter(exchanges.ints("api_key") == ApiKey.PRODUCE)
+    if not sent.num_rows:
+        return Rows({}, 0)
+    return as_codes("produces", sent.with_columns({"acks": sent.ints(ACKS_KEY, NULL)}), lasting)
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
     """Rows that are made when they are asked for, if they are, in parts with texts of their own: about `num_rows`."""
 
-    made: Callable[[], list[Codes]]
+    made: Callable[[], list[Rows]]
     num_rows: int
 
 
@@ -303,14 +302,14 @@ def produced_rows(block: Block, topics: Topics) -> Later:
         return Later(lambda: aside, read)
     (high, n), first = block.keys, block.done.request_first.copy()  # the block itself is gone by then
 
-    def decoded() -> Codes:
+    def decoded() -> Rows:
         asked, given = topics.produced(request, response)
         (asked_row, asked_topic), (given_row, given_topic) = asked.placed(bodies[0]), given.placed(bodies[1])
         numbered = asked.partitions.ints("index"), given.partitions.ints("index")
         rows, named = (asked_row, given_row), (asked_topic, given_topic)
         row, *found = matched(rows, coded_keys(rows, named, numbered))
         source, given_at = np.where(found[0] >= 0, found[0], found[1] + len(asked_row)), Places(found[1])
-        return Codes(
+        return Rows(
             {
                 EXCHANGE_KEYS[0]: high[row],
                 EXCHANGE_KEYS[1]: n[row],
@@ -326,7 +325,7 @@ def produced_rows(block: Block, topics: Topics) -> Later:
     return Later(lambda: [*aside, decoded()], read + most)
 
 
-CODED: Mapping[str, Callable[[Block, Topics], Codes | Later]] = {
+CODED: Mapping[str, Callable[[Block, Topics], Rows | Later]] = {
     "fetches": fetch_rows,
     "fetch_partitions": fetched_rows,
     "produce_partitions": produced_rows,
@@ -336,22 +335,22 @@ exchanges (`produce_rows`), once anything tells how many replicas partitions hav
 FETCHES = ("fetches", "fetch_partitions")
 
 
-def rows_as_codes(block: Block, names: Iterable[str], topics: Topics) -> dict[str, Codes | Later | NamedFetches]:
+def rows_as_codes(block: Block, names: Iterable[str], topics: Topics) -> dict[str, Rows | Later | NamedFetches]:
     """Rows of a block of these tables, unresolved, and fetches that were read aside. `topics`: what is known of the
     block, nothing yet."""
     names = list(names)
-    found: dict[str, Codes | Later | NamedFetches] = {}
+    found: dict[str, Rows | Later | NamedFetches] = {}
     if "fetches" in names and block.done.aside is not None:
         found[READ_ASIDE] = read = complete_read(block, block.done.aside.rows)
         if len(read.rows.fetches) == len(block.rows(ApiKey.FETCH)):
-            found |= dict.fromkeys(FETCHES, Codes({}, 0))
+            found |= dict.fromkeys(FETCHES, Rows({}, 0))
     return found | {name: CODED[name](block, topics) for name in names if name not in found}
 
 
 def resolved(
-    rows: Codes, brokers: Mapping[str, str], topics: Mapping[str, str], lasting: Coder,
-    replicas: tuple[Mapping[str, int], Mapping[str, int]] | None = None,
-) -> Codes:  # fmt: skip
+    rows: Rows, brokers: Mapping[str, str], topics: Mapping[str, str], lasting: Coder,
+    replicas: Replicas | None = None,
+) -> Rows:  # fmt: skip
     """Rows with what is known now: the names of `brokers` and `topics` by what they stand for, and `replicas` by id and
     by name of a topic, where these are asked for. Texts have the codes of `lasting`, so that these rows can stand
     behind others. What was given is not to be used any more."""
@@ -374,27 +373,15 @@ def resolved(
     return rows
 
 
-def as_codes(name: str, table: pa.Table, lasting: Coder, besides: Sequence[str] = ()) -> Codes:
+def as_codes(name: str, rows: Rows, lasting: Coder, besides: Sequence[str] = ()) -> Rows:
     """Resolved rows of a table as `resolved` gives those that are made as codes, and columns `besides`."""
-    if isinstance(table, Codes):
-        return table
     made: dict[str, Column] = {}
     for column in (*COLUMNS[name], *besides):
         if column in TEXTS:
-            made[column] = Texts(lasting.column(table, column), lasting.texts)
+            made[column] = Texts(rows.codes(column, lasting), lasting.texts)
         else:
-            made[column] = reals(table, column) if column in REALS else ints(table, column, NULL)
-    return Codes(made, table.num_rows)
-
-
-def as_table(rows: Codes | pa.Table) -> pa.Table:
-    """Rows as a table that `as_codes` makes the same rows of."""
-    if not isinstance(rows, Codes):
-        return rows
-    return pa.table({
-        name: coded(column.codes, pa.array(column.values, pa.string())) if isinstance(column, Texts) else column
-        for name, column in rows.columns.items()
-    })  # fmt: skip
+            made[column] = rows.reals(column) if column in REALS else rows.ints(column, NULL)
+    return Rows(made, rows.num_rows)
 
 
 def _micros(ns: npt.NDArray[np.int64]) -> Int64s:

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.arrow import numbers
-from kdissect.arrays.codes import NULL
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.arrays.rows import NULL
 from kdissect.kafka.completed import NETWORK_KINDS, NO_CODE, NULL_TIME, Ints
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.apinames import api_column, error_column

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.arrays.codes import NULL
 from kdissect.arrays.lending import Lender
+from kdissect.arrays.rows import NULL
 from kdissect.kafka.exchanges.bodies import Type
 from kdissect.kernels.structs import width
 from kdissect.schema.apikeys import ApiKey

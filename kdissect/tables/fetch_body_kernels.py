@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.arrays.arrow import Scalar
-from kdissect.arrays.codes import NULL
+from kdissect.arrays.rows import NULL
 from kdissect.kafka.exchanges.bodies import READ_ASIDE
 from kdissect.kafka.recordsets.batch_kernels import sound
 from kdissect.kernels import memory

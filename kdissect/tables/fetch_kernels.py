@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.arrays.arrow import Scalar
-from kdissect.arrays.codes import NULL
+from kdissect.arrays.rows import NULL
 from kdissect.kafka.completed import NO_CODE
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.signature import fields

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.arrays.arrow import MILLI, Scalar
-from kdissect.arrays.codes import NULL
+from kdissect.arrays.arrow import MILLI, Scalar, begins, stretches
+from kdissect.arrays.rows import NULL
 from kdissect.kafka.completed import NO_CODE, NULL_TIME
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.structs import Records, rows_of, struct, view, width
@@ -184,6 +184,25 @@ class NamedFetches(NamedTuple):
     def num_rows(self) -> int:
         """Rows of fetches and of partitions."""
         return self.rows.num_rows
+
+    @property
+    def keys(self) -> tuple[Int64s, Int64s]:
+        """The key of each fetch's exchange, as `exchange_keys` gives it."""
+        found = fetches_of(self.rows.fetches)
+        return np.ascontiguousarray(found["connection"]), np.ascontiguousarray(found["ordinal"])
+
+    def take(self, at: Int64s) -> "NamedFetches":
+        """The fetches at these places, with their partitions."""
+        fetches, partitions = self.rows
+        sizes = fetches_of(fetches)["partitions"]
+        members = stretches(begins(sizes)[:-1][at], sizes[at])[1]
+        return self._replace(rows=FetchRows(fetches[at], partitions[members]))
+
+    def cut(self, ends: Sequence[tuple[int, int]]) -> "list[NamedFetches]":
+        """Stretches of fetches, each from a place to another one, with their partitions."""
+        fetches, partitions = self.rows
+        first = begins(fetches_of(fetches)["partitions"])
+        return [self._replace(rows=FetchRows(fetches[at:end], partitions[first[at] : first[end]])) for at, end in ends]
 
     def resolved(self, brokers: Mapping[str, str], topics: Mapping[str, str]) -> "NamedFetches":
         """The rows with the names of `brokers`, and of `topics` by id, that are known now."""

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.arrays.arrow import Scalar, ints
-from kdissect.arrays.codes import Codes
+from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.dictionaries import join_tables
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.arrays.rows import Rows
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import BY_REQUEST, EXCHANGE_KEYS, TIME_KEY
@@ -32,11 +32,24 @@ def sort_columns(name: str) -> tuple[str, ...]:
 
 def order(name: str, table: pa.Table) -> pa.Table:
     """The table in the contract's order. Stable."""
-    if isinstance(table, Codes):
-        return ordered_codes(table)
+    return order_rows(name, Rows.of(table)).table()
+
+
+def order_rows(name: str, rows: Rows) -> Rows:
+    """Rows of a table in the contract's order. Stable."""
+    if rows.num_rows < 2:
+        return rows
+    if TABLES[name].key == BY_REQUEST and rows.has(TIME_KEY) and rows.has(EXCHANGE_KEYS[0]):
+        found = by_request(rows.ints(TIME_KEY, NEVER), *(rows.ints(key) for key in EXCHANGE_KEYS))
+        return rows if found is None else rows.take(found)
+    return Rows.of(_order_table(name, rows.table()))
+
+
+def _order_table(name: str, table: pa.Table) -> pa.Table:
+    """Rows in the order of the columns in their table's key that they have."""
     present = table.schema.names
     keys = [key for key in sort_columns(name) if key in present]
-    if not keys or table.num_rows < 2:
+    if not keys:
         return table
     first, *rest = keys
     times = table[first]
@@ -46,9 +59,6 @@ def order(name: str, table: pa.Table) -> pa.Table:
         times = times.cast(pa.int64())
     if pa.types.is_integer(times.type):
         values = (times.fill_null(NEVER) if times.null_count else times).to_numpy()
-        if TABLES[name].key == BY_REQUEST and EXCHANGE_KEYS[0] in present:
-            found = by_request(values, *(ints(table, key) for key in EXCHANGE_KEYS))
-            return table if found is None else table.take(arrow_array(found))
         if (values[1:] >= values[:-1]).all() and _ascend(rest, table, values[1:] == values[:-1]):
             return table
         return table.take(arrow_array(_by_first(values, table.select(rest))))
@@ -60,15 +70,6 @@ def order_parts(parts: Mapping[str, Sequence[pa.Table]], names: Iterable[str]) -
     """Tables in the contract's order, each of its parts; those of `names` that have no parts have no rows."""
     made = {name: order(name, join_tables(pieces)) for name, pieces in parts.items() if pieces}
     return {name: made[name] if name in made else SCHEMAS[name].empty_table() for name in names} | made
-
-
-def ordered_codes(rows: Codes) -> Codes:
-    """Rows of exchanges in the order that they have as a table."""
-    if rows.num_rows < 2:
-        return rows
-    high, n = (rows.ints(name, 0) for name in EXCHANGE_KEYS)
-    found = by_request(rows.ints(TIME_KEY, NEVER), high, n)
-    return rows if found is None else rows.take(found)
 
 
 NEVER = np.iinfo(np.int64).max

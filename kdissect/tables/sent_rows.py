@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.arrays.codes import Codes
+from kdissect.arrays.rows import Rows
 from kdissect.kernels.kernel import kernel
 from kdissect.kernels.signature import fields
 from kdissect.kernels.structs import Records, rows_of, struct, view, width
@@ -63,13 +63,13 @@ def sent_of(matrix: Int64s) -> Records:
     return rows_of(SentRow, matrix)
 
 
-def codes_of(block: Block) -> Codes:
+def codes_of(block: Block) -> Rows:
     """`produce_partitions` of the Produces of a block that were read aside, as codes; topics are not resolved."""
     aside = block.done.aside
     out = np.empty((len(COLUMNS), len(aside.sent)), np.int64)
     write_columns(aside.sent, *block.keys, plain(block.done.request_first, np.int64), SentColumns(*out))
     texts = {"topic": [name for name, _ in aside.topics], "topic_id": [known for _, known in aside.topics]}
-    return Codes.in_one(out, {name: texts.get(name, int) for name in COLUMNS})
+    return Rows.in_one(out, {name: texts.get(name, int) for name in COLUMNS})
 
 
 @kernel("const i8[:,:] const i8[:] const i8[:] const i8[:] SENT_COLUMNS")

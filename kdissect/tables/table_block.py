@@ -30,6 +30,8 @@ PACKET_MASK = (1 << FILE_SHIFT) - 1
 
 READ_ASIDE = "fetches read aside"
 """The name of `kdissect.tables.fetch_rows.NamedFetches` among the rows of a block."""
+MADE_LATER = "produce_partitions"
+"""The table whose rows are `kdissect.tables.coded_rows.Later` where they are `coded`."""
 
 
 class Block:

@@ -8,7 +8,7 @@ that carries both tells the name of an id; messages with one of them only add ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
@@ -28,6 +28,9 @@ from kdissect.tables.identity import ZERO_ID
 from kdissect.tables.nest import Int64s, Level, lengths, numbers
 from kdissect.tables.table_block import Block, instant
 from kdissect.tables.topic_lists import MARKED_ID
+
+Replicas = tuple[Mapping[str, int], Mapping[str, int]]
+"""How many replicas partitions of topics have, by topic id and by name."""
 
 
 def topics_or_ids(table: pa.Table) -> pa.ChunkedArray:

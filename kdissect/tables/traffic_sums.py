@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.arrays.arrow import Scalar
-from kdissect.arrays.codes import NULL, Codes
 from kdissect.arrays.lending import Lender
+from kdissect.arrays.rows import NULL, Rows
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.structs import rows_of, struct, view, width
 from kdissect.schema.apikeys import ApiKey
@@ -226,7 +226,7 @@ def add_produced(
 
 
 def traffic(
-    block: Block, topics: Topics, partitions: Codes, direct_fetches: NamedFetches | None, memory: Lender
+    block: Block, topics: Topics, partitions: Rows, direct_fetches: NamedFetches | None, memory: Lender
 ) -> Sums:
     """Sums of a block. `partitions`: its rows of `fetch_partitions` as `coded_rows.rows_as_codes` has made them, with
     `topics`; `direct_fetches`: the fetches that were read aside. `memory` is lent meanwhile."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.analysis.wire import START, Rows
+from tests.analysis.wire import START, WireRows
 
 MAX = 2**31 - 1
 Key = tuple[str, str | None, int]
@@ -103,7 +103,7 @@ class Broker:
         self.cache: dict[int, Session] = {}
         self.logs: dict[tuple[str, int], Log] = {}
         self.now = START
-        self.rows = Rows()
+        self.rows = WireRows()
         self.expected: list[dict[str, Any]] = []
         self.reasons: list[str | None] = []
         self.live: dict[int, Seen] = {}

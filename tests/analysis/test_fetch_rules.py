@@ -12,7 +12,7 @@ from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.fetch_rules import enter
 from kdissect.arrays.arrow import NULL_TIME
-from kdissect.arrays.codes import NULL
+from kdissect.arrays.rows import NULL
 from kdissect.tables.fetch_rows import (
     ASKED,
     FETCH_WIDTH,

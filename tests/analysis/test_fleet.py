@@ -13,6 +13,7 @@ import pytest
 from kdissect.analysis.findings import findings
 from kdissect.analysis.sessions.slots import evictors, slot_demand
 from kdissect.analysis.sessions.tracker import SessionTracker
+from kdissect.arrays.rows import Rows
 from tests.analysis.wire import START, made
 
 CONSUMERS, SLOTS, SECONDS = 3000, 1000, 60
@@ -86,12 +87,12 @@ def fleet() -> Fleet:
 
 def test_the_misbehaving_client_is_named_first(fleet: Fleet) -> None:
     tracker = SessionTracker()
-    found = tracker.feed(made("fetches", fleet.rows), None)
+    found = tracker.feed(Rows.of(made("fetches", fleet.rows)), None)
     rest = tracker.finish()
-    ranking = evictors(found.fetches).to_pylist()
+    ranking = evictors(found.fetches.table()).to_pylist()
     assert ranking[0]["client_id"] == BAD
     assert ranking[0]["sessions_created"] == (SECONDS - 10) * 50
-    text = findings({"fetches": found.fetches, "fetch_sessions": rest.sessions}).findings
+    text = findings({"fetches": found.fetches.table(), "fetch_sessions": rest.sessions.table()}).findings
     worst = next(row for row in text.to_pylist() if row["id"] == "session_evictor")
     assert BAD in worst["text"]
     assert worst["count"] == (SECONDS - 10) * 50
@@ -101,9 +102,9 @@ def test_the_misbehaving_client_is_named_first(fleet: Fleet) -> None:
 
 def test_slot_demand_is_the_simulations(fleet: Fleet) -> None:
     tracker = SessionTracker()
-    found = tracker.feed(made("fetches", fleet.rows), None)
+    found = tracker.feed(Rows.of(made("fetches", fleet.rows)), None)
     rest = tracker.finish()
-    sessions = pa.concat_tables([found.sessions, rest.sessions])
+    sessions = Rows.together([found.sessions, rest.sessions]).table()
     table = slot_demand(sessions, every=1.0)
     starts = np.array(table["at"].cast(pa.int64()))
     instants = sorted({t for pair in fleet.live.values() for t in pair if t is not None})

@@ -21,6 +21,7 @@ from kdissect.analysis.holds.hold_kernels import HOLDS, LATEST, events, keep, ta
 from kdissect.analysis.sessions.session_input import Reading
 from kdissect.analysis.sessions.topic_codes import Names
 from kdissect.arrays.arrow import NULL_TIME
+from kdissect.arrays.rows import Rows, as_rows, as_tables
 from kdissect.tables.declaration.model import ACKS_KEY
 from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, fetches_of, partitions_of
 from tests.analysis.read import ASKED, CAPTURES, analysed, messages, raw
@@ -66,11 +67,13 @@ class Holding:
         self, rows: list[dict[str, Any]], parts: list[dict[str, Any]] = [], *more: Any  # noqa: B006
     ) -> pa.Table:  # fmt: skip
         fetches = made("fetches", rows)
-        found = self._reading.read(fetches, made("fetch_partitions", parts), settled_rows=self._tracker.held_back)
-        return self._tracker.feed(found.settled(), fetches, *more)
+        given = Rows.of(fetches), Rows.of(made("fetch_partitions", parts))
+        found = self._reading.read(*given, settled_rows=self._tracker.held_back)
+        others = [one if isinstance(one, int) else Rows.of(one) for one in more]
+        return self._tracker.feed(found.settled(), given[0], *others).table()
 
     def finish(self) -> pa.Table:
-        return self._tracker.finish()
+        return self._tracker.finish().table()
 
 
 def held(rows: list[dict[str, Any]], parts: list[dict[str, Any]] = []) -> list[tuple[str | None, float | None]]:  # noqa: B006
@@ -191,9 +194,8 @@ def test_a_share_fetch_is_judged_as_a_fetch_is_and_any_request_in_a_window_is_th
         ("ShareFetch", "request"): pa.Table.from_pylist(asked),
         ("ShareFetch", "response"): pa.Table.from_pylist(answered),
     }
-    hold, waits = exchange_holds(
-        exchanges, messages, exchanges.filter(pa.array([row.get("throttle_ms", 0) > 0 for row in rows]))
-    )
+    throttled = exchanges.filter(pa.array([row.get("throttle_ms", 0) > 0 for row in rows]))
+    hold, waits = exchange_holds(Rows.of(exchanges), messages, Rows.of(throttled))
     names = [HOLDS[code] if code >= 0 else None for code in hold.tolist()]
     agreed = [None if np.isnan(ms) else ms for ms in waits[AGREED].tolist()]
     assert names[: len(cases)] == [one[3] for one in cases]
@@ -227,7 +229,7 @@ def test_a_produce_is_named_straight_from_its_exchange_where_nobody_knows_replic
     throttled = exchanges.filter(pa.array([one["throttle_ms"] > 0 if "throttle_ms" in one else False for one in rows]))
     codes = np.full(len(rows), -1, np.int8)
     codes[9] = 1
-    name_apart(exchanges, np.array([0, 1, 2, 3, 4, 5, 6, 7, 8]), throttled, codes)
+    name_apart(Rows.of(exchanges), np.array([0, 1, 2, 3, 4, 5, 6, 7, 8]), Rows.of(throttled), codes)
     named = [HOLDS[code] if code >= 0 else None for code in codes.tolist()]
     expected = ["unknown", None, None, None, "error", "unknown", "unknown", "throttled", "unknown", "timeout", None]
     assert named == expected
@@ -303,7 +305,7 @@ def test_list_offsets_tells_watermarks_too() -> None:
     offsets = made("list_offsets", [asked | {"isolation_level": 0}])
     at = pa.array([START], pa.int64()).cast(pa.timestamp("us", "UTC"))
     place = exchanges.schema.get_field_index("response_first_at")
-    told = with_instants(offsets, exchanges.set_column(place, "response_first_at", at))
+    told = with_instants(Rows.of(offsets), Rows.of(exchanges.set_column(place, "response_first_at", at))).table()
     rows = [fetch(1, 600, 80.0, record_bytes=70)]
     assert Holding().feed(rows, [part(1, record_bytes=70)], None, told)["hold"].to_pylist() == ["immediate"]
 
@@ -367,10 +369,10 @@ def test_any_cut_gives_the_same_holds(cuts: list[int]) -> None:
             key: table.filter(pa.array([name in mine for name in table["exchange_id"].to_pylist()], pa.bool_()))
             for key, table in types.items()
         }
-        for key, found in stage.feed(block, some, mark).items():
+        for key, found in as_tables(stage.feed(as_rows(block), some, mark)).items():
             parts.setdefault(key, []).append(found)
         earlier = edge
-    for key, found in stage.finish().items():
+    for key, found in as_tables(stage.finish()).items():
         parts.setdefault(key, []).append(found)
     whole = analysed(name)
     for key, order in (("exchanges", "exchange_id"), ("fetches", "exchange_id"), ("fetch_sessions", "session_key")):

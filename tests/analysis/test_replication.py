@@ -12,6 +12,7 @@ import pytest
 
 import kdissect
 from kdissect.analysis.holds.replication import ReplicationTracker
+from kdissect.arrays.rows import Rows
 from tests.analysis.read import CAPTURES
 from tests.analysis.wire import START, made
 from tests.oracle.agreement import match
@@ -19,7 +20,7 @@ from tests.oracle.request_log import read
 
 P, F2, F3 = "00000000000000aa", "00000000000000b2", "00000000000000b3"
 FOLLOWERS = {2: F2, 3: F3}
-NO_THROTTLE = made("exchanges", [])
+NO_THROTTLE = Rows.of(made("exchanges", []))
 MEASURED = ["exchange_id", "replication_ms", "waited_for", "hold", "excess_ms"]
 
 
@@ -61,12 +62,12 @@ def follow(node: int, *fetches: tuple[int, float, float, int, int]) -> list[tupl
 
 def waits(produces: list[dict[str, Any]], partitions: list[dict[str, Any]], *followers: Any) -> list[list[Any]]:
     fetches = [one for rows in followers for one in rows]
-    table = ReplicationTracker().feed(
-        made("produces", produces), made("produce_partitions", partitions),
-        made("fetches", [row for row, _ in fetches]), made("fetch_partitions", [part for _, part in fetches]),
-        NO_THROTTLE,
-    )  # fmt: skip
-    return [[row[name] for name in MEASURED[1:]] for row in table.to_pylist()]
+    given = {
+        "produces": produces, "produce_partitions": partitions,
+        "fetches": [row for row, _ in fetches], "fetch_partitions": [part for _, part in fetches],
+    }  # fmt: skip
+    found = ReplicationTracker().feed(*(Rows.of(made(name, rows)) for name, rows in given.items()), NO_THROTTLE)
+    return [[row[name] for name in MEASURED[1:]] for row in found.table().to_pylist()]
 
 
 def test_one_replica_waits_for_nobody() -> None:
@@ -150,8 +151,8 @@ def test_any_cut_gives_the_same_waits(step: int) -> None:
         later = [at for at, end in zip(used.tolist(), done.tolist(), strict=True) if n < len(edges) and end >= edges[n]]
         mark = min([edges[n], *later]) if n < len(edges) else 2**63 - 1
         stripped = some[0].drop_columns(MEASURED[1:])
-        found += tracker.feed(stripped, *some[1:], mark).select(MEASURED).to_pylist()
-    rest = tracker.finish()
+        found += tracker.feed(*map(Rows.of, [stripped, *some[1:]]), mark).table().select(MEASURED).to_pylist()
+    rest = tracker.finish().table()
     found += rest.select(MEASURED).to_pylist() if rest.num_rows else []
     assert sorted(found, key=lambda row: row["exchange_id"]) == sorted(whole, key=lambda row: row["exchange_id"])
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kdissect.analysis.sessions.tracker import SessionTracker
+from kdissect.analysis.sessions import session_layout
+from kdissect.analysis.sessions.session_output import fetch_columns
+from kdissect.analysis.sessions.tracker import NO_WATERMARK, SessionTracker
+from kdissect.arrays.rows import Rows
+from kdissect.tables.fetch_rows import FETCH_WIDTH
 from tests.analysis.model import MAX, Broker, Cached, Key, Session
-from tests.analysis.wire import Rows
+from tests.analysis.wire import WireRows
 
 TOPICS = ("a", "topic-b", "c" * 140)
 FETCH_COLUMNS = (
@@ -140,14 +145,23 @@ class Clients:
 def tracked(parts: list[tuple[pa.Table, pa.Table, int | None]]) -> dict[str, pa.Table]:
     tracker = SessionTracker()
     found = [
-        tracker.feed(fetches, named) if mark is None else tracker.feed(fetches, named, mark)
+        tracker.feed(Rows.of(fetches), Rows.of(named), NO_WATERMARK if mark is None else mark)
         for fetches, named, mark in parts
     ]
     found.append(tracker.finish())
     return {
-        name: pa.concat_tables([getattr(part, name) for part in found], promote_options="default").unify_dictionaries()
+        name: Rows.together([getattr(part, name) for part in found]).table()
         for name in ("fetches", "partitions", "sessions", "stays")
     }
+
+
+def test_columns_of_a_fetch_stay_when_the_memory_of_its_rows_is_used_again() -> None:
+    """One row is a column that lies in one piece as it is."""
+    rows, uses = np.zeros((1, FETCH_WIDTH), np.int64), np.zeros((1, session_layout.USE_WIDTH), np.int64)
+    columns = fetch_columns(rows, uses, pa.array(["key"]))
+    before = {name: column.to_pylist() for name, column in columns.items()}
+    rows[:] = 7
+    assert {name: column.to_pylist() for name, column in columns.items()} == before
 
 
 def plain(table: pa.Table, columns: list[str]) -> list[dict[str, Any]]:
@@ -209,7 +223,7 @@ def test_any_cut_gives_the_same_rows(steps: list[tuple[Any, ...]], data: st.Data
     broker = Clients().run(steps)
     rows = broker.rows
     order = data.draw(st.permutations(range(len(rows.fetches))))
-    shuffled = Rows([rows.fetches[i] for i in order], rows.partitions)
+    shuffled = WireRows([rows.fetches[i] for i in order], rows.partitions)
     cuts = data.draw(st.lists(st.integers(0, len(order)), max_size=5))
     parts: list[tuple[pa.Table, pa.Table, int | None]] = []
     tables = shuffled.parts(cuts)

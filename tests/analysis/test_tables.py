@@ -21,6 +21,7 @@ from kdissect.analysis.sessions.membership import implied
 from kdissect.analysis.sessions.shares import sessions_of, uses
 from kdissect.analysis.sessions.tracker import SessionTracker
 from kdissect.analysis.stage import Stage
+from kdissect.arrays.rows import Rows
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import FINDINGS
@@ -312,14 +313,14 @@ def test_memory_is_bounded_by_giving_up_what_is_unused(monkeypatch: pytest.Monke
     monkeypatch.setattr(session_rules, "MAX_LIVE_SESSIONS", 20)
     monkeypatch.setattr(session_rules, "MAX_LIVE_PARTITIONS", 100)
     tracker = SessionTracker()
-    found = tracker.feed(fetches, parts)
+    found = tracker.feed(Rows.of(fetches), Rows.of(parts))
     count = tracker.state.count
     assert count.live_sessions <= 20
     assert count.live_stays <= 100
-    last = found.fetches.to_pylist()[-2:]
+    last = found.fetches.table().to_pylist()[-2:]
     assert [row["epoch_status"] for row in last] == ["unknown_start", "ok"]
     assert [row["implied_partitions"] for row in last] == [None, 10]
-    ended = found.sessions.to_pylist() + tracker.finish().sessions.to_pylist()
+    ended = found.sessions.table().to_pylist() + tracker.finish().sessions.table().to_pylist()
     assert len(ended) == 51
     assert {row["end_reason"] for row in ended} == {"open"}
 

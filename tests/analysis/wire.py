@@ -15,7 +15,7 @@ START = 1_790_000_000_000_000
 
 
 @dataclass
-class Rows:
+class WireRows:
     """Rows of tables as dicts; missing columns are null."""
 
     fetches: list[dict[str, Any]] = field(default_factory=list)

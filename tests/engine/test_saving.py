@@ -17,6 +17,7 @@ import pytest
 import kdissect
 from kdissect.analysis.findings import spans
 from kdissect.analysis.stage import NO_WATERMARK
+from kdissect.arrays.rows import Rows
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
@@ -353,13 +354,13 @@ def test_exchanges_under_way() -> None:
     """The earliest request of those that went in and have not come back; ties come back one by one."""
     flight = InFlight()
     assert flight.earliest == NO_WATERMARK
-    flight.take_off(pa.table({}))
-    flight.take_off(table(np.array([5, 5, 3, -1, 9]), 0))
-    flight.land(table(np.array([3, 5]), 0))
+    flight.take_off(Rows({}, 0))
+    flight.take_off(Rows.of(table(np.array([5, 5, 3, -1, 9]), 0)))
+    flight.land(Rows.of(table(np.array([3, 5]), 0)))
     assert flight.earliest == 5
-    flight.take_off(table(np.array([4]), 0))
+    flight.take_off(Rows.of(table(np.array([4]), 0)))
     assert flight.earliest == 4
-    flight.land(table(np.array([9, 5, 4]), 0))
+    flight.land(Rows.of(table(np.array([9, 5, 4]), 0)))
     assert flight.earliest == NO_WATERMARK
 
 

@@ -8,17 +8,19 @@ from kdissect.problems import UsageError
 from kdissect.schema import opcodes as k
 from kdissect.schema.layout import Layout
 from kdissect.schema.model import REQUEST, RESPONSE, Message
-from kdissect.schema.program import Program, Rows, compile_layout
+from kdissect.schema.program import Program, ProgramRows, compile_layout
 from tests.schema.made import field, message
 
 
-def compiled(made: Message, side: int = REQUEST, version: int = 0, wanted: object = "none") -> tuple[Rows, Program]:
-    rows = Rows()
+def compiled(
+    made: Message, side: int = REQUEST, version: int = 0, wanted: object = "none"
+) -> tuple[ProgramRows, Program]:
+    rows = ProgramRows()
     layout = None if wanted == "none" else Layout(made, wanted)  # type: ignore[arg-type]
     return rows, compile_layout(made, side, version, made.fields, layout, rows)
 
 
-def codes(rows: Rows, start: int = 0, end: int | None = None) -> list[int]:
+def codes(rows: ProgramRows, start: int = 0, end: int | None = None) -> list[int]:
     return rows.rows[start * k.STRIDE : None if end is None else end * k.STRIDE : k.STRIDE]
 
 
@@ -124,8 +126,8 @@ def test_columns_say_whether_they_can_be_null() -> None:
     made = message(field("A", "int32", "1+"), field("B", "int32"), field("C", "string", null="1+"), last=1)
     layout = Layout(made, None)
     numbers = {name: column.index for name, column in layout.root.children.items()}
-    zero = compile_layout(made, REQUEST, 0, made.fields, layout, Rows())
-    one = compile_layout(made, REQUEST, 1, made.fields, layout, Rows())
+    zero = compile_layout(made, REQUEST, 0, made.fields, layout, ProgramRows())
+    one = compile_layout(made, REQUEST, 1, made.fields, layout, ProgramRows())
     assert zero.has == {numbers["b"], numbers["c"]}
     assert zero.null == {numbers["a"]}
     assert one.has == set(numbers.values())

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import kdissect
-from kdissect.arrays.codes import NULL, Codes, Texts
-from kdissect.spark.cells.coded_cells import keys_of_rows, pack_rows, split_rows, take_rows, unpack_rows
+from kdissect.analysis.exchange_keys import keys_of
+from kdissect.arrays.rows import NULL, Rows, Texts
+from kdissect.spark.cells.coded_cells import pack_fetches, pack_rows, split_rows, unpack_fetches, unpack_rows
 from kdissect.spark.stages import analysing, decoding, lots
 from kdissect.spark.stages.decoding import coded_tables
 from kdissect.tables.declaration import columns_of
@@ -73,8 +74,7 @@ def written_out(rows: NamedFetches) -> list[Any]:
 @pytest.mark.parametrize("topics", [3, 200])
 def test_fetches_come_back_as_they_were(topics: int) -> None:
     before = some_fetches([2, 0, 70, 1], topics)
-    after = unpack_rows(pack_rows(before), 7)
-    assert isinstance(after, NamedFetches)
+    after = unpack_fetches(pack_fetches(before), 7)
     assert written_out(after) == written_out(before)
     assert fetches_of(after.rows.fetches)["exchange"].tolist() == [7] * 4
     assert len(after.topics) <= max(64, 73)
@@ -87,7 +87,7 @@ def test_what_the_analysis_fills_in_is_left_out() -> None:
     for records, names in zip(both, OF_SESSIONS, strict=True):
         for name in names:
             records[name] -= 1 << 20
-    assert pack_rows(other) == pack_rows(before)
+    assert pack_fetches(other) == pack_fetches(before)
 
 
 def test_codes_come_back_as_they_were() -> None:
@@ -100,8 +100,7 @@ def test_codes_come_back_as_they_were() -> None:
         "name": Texts(np.array([99, 2, -1]), values),
         "few": Texts(np.array([0, 1, -1]), ["a", "b"]),
     }
-    after = unpack_rows(pack_rows(Codes(columns, 3)), 7)
-    assert isinstance(after, Codes)
+    after = unpack_rows(pack_rows(Rows(columns, 3)))
     assert after.num_rows == 3
     for name, column in columns.items():
         found = after.columns[name]
@@ -119,21 +118,19 @@ def test_codes_come_back_as_they_were() -> None:
 def test_rows_are_cut_by_lots(of: list[int]) -> None:
     whole = some_fetches([2, 0, 3, 1, 5], 9)
     rows = written_out(whole)
-    codes = Codes({EXCHANGE_KEYS[0]: np.arange(5), EXCHANGE_KEYS[1]: np.zeros(5, np.int64)}, 5)
-    for given in (whole, codes):
-        parts = split_rows(given, np.array(of))
-        assert [lot for lot, _ in parts] == [0, 1, 4]
-        for lot, part in parts:
-            mine = [at for at, number in enumerate(of) if number == lot]
-            assert keys_of_rows(part)[0].tolist() == mine
-            if isinstance(part, NamedFetches):
-                assert written_out(part) == [rows[at] for at in mine]
+    codes = Rows({EXCHANGE_KEYS[0]: np.arange(5), EXCHANGE_KEYS[1]: np.zeros(5, np.int64)}, 5)
+    of_lot = {lot: [at for at, number in enumerate(of) if number == lot] for lot in (0, 1, 4)}
+    fetches = split_rows(whole, np.array(of))
+    assert {lot: part.keys[0].tolist() for lot, part in fetches} == of_lot
+    assert {lot: written_out(part) for lot, part in fetches} == {
+        lot: [rows[at] for at in mine] for lot, mine in of_lot.items()
+    }
+    assert {lot: keys_of(part)[0].tolist() for lot, part in split_rows(codes, np.array(of))} == of_lot
 
 
 def test_some_fetches_with_their_partitions() -> None:
     whole = some_fetches([2, 0, 3, 1, 5], 9)
-    part = take_rows(whole, np.array([4, 1, 0]))
-    assert isinstance(part, NamedFetches)
+    part = whole.take(np.array([4, 1, 0]))
     assert written_out(part) == [written_out(whole)[at] for at in (4, 1, 0)]
 
 

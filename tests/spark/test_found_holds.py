@@ -10,6 +10,7 @@ import pytest
 
 from kdissect.analysis.holds.hold_kernels import DATA, HOLDS, REPLICATION, TIMEOUT
 from kdissect.arrays.arrow import words
+from kdissect.arrays.rows import as_rows
 from kdissect.spark.cells.table_cells import Cell, read_cell
 from kdissect.spark.stages import found_holds
 from kdissect.spark.stages.found_holds import FOUND, Found, Telling
@@ -37,7 +38,7 @@ def test_each_task_is_told_of_its_exchanges() -> None:
     produces = rows([(7, 1)], hold=hold(REPLICATION), replication_ms=[2.5], **{ORIGIN: pa.array([3], pa.int32())})
     few = rows([(7, 0), (7, 4)], api_key=[1, 11], hold=hold(DATA, -1), **{ORIGIN: pa.array([3, 3], pa.int32())})
     telling = Telling()
-    assert not list(telling.take({"fetches": fetches, "produces": produces, "exchanges": few, "groups": few}))
+    assert not list(telling.take(as_rows({"fetches": fetches, "produces": produces, "exchanges": few, "groups": few})))
     parts = told(list(telling.rest()))
     assert {origin: part.num_rows for origin, part in parts.items()} == {3: 2, 5: 1}
     found = Found()
@@ -54,7 +55,7 @@ def test_waits_reach_their_rows_and_what_no_quota_held_back_needs_no_telling() -
     few = rows([(7, 0), (7, 1), (7, 2)], api_key=[3, 3, 78], hold=hold(-1, -1, TIMEOUT), throttled_ms=[0.0, 40.0, 0.0],
                agreed_ms=[None, None, 500.0], **origin)  # fmt: skip
     telling = Telling()
-    assert not list(telling.take({"exchanges": few}))
+    assert not list(telling.take(as_rows({"exchanges": few})))
     (part,) = told(list(telling.rest())).values()
     assert part.num_rows == 2
     found = Found()
@@ -82,5 +83,5 @@ def test_much_is_passed_on_before_the_end(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(found_holds, "CELL_ROWS", 2)
     telling = Telling()
     one = rows([(1, 0), (1, 1)], hold=hold(DATA, DATA), **{ORIGIN: pa.array([0, 0], pa.int32())})
-    assert told(list(telling.take({"fetches": one})))[0].num_rows == 2
+    assert told(list(telling.take(as_rows({"fetches": one}))))[0].num_rows == 2
     assert not list(telling.rest())

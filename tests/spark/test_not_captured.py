@@ -86,7 +86,7 @@ def test_requests_cut_by_a_snap_length(captures: Path, tmp_path: Path) -> None:
 
 
 def test_sessions_whose_fetches_nobody_sees(file_missing: list[Path]) -> None:
-    """Rows of fetches are integers then (`kdissect.arrays.codes`)."""
+    """Rows of fetches are integers then (`kdissect.arrays.rows`)."""
     capture = kdissect.open(file_missing)
     sessions = capture.tables({"exchanges": ["exchange_id", "hold"], "fetch_sessions": None})["fetch_sessions"]
     assert sessions.equals(capture.table("fetch_sessions"))

@@ -12,15 +12,15 @@ import pytest
 import kdissect
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.analysis.stage import HIDDEN, Stage
-from kdissect.arrays.arrow import Coder, ints, reals
-from kdissect.arrays.codes import Codes, Texts
+from kdissect.arrays.arrow import Coder
+from kdissect.arrays.rows import Rows, Texts
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import analysed_run
 from kdissect.engine.analysed_run import Lot
 from kdissect.tables import fetch_bodies
 from kdissect.tables.declaration import readers
-from kdissect.tables.order import order
+from kdissect.tables.order import order, order_rows
 from kdissect.tables.partitions import coded_keys, matched, paired
 from tests.conftest import ROOT
 
@@ -46,22 +46,23 @@ def test_they_are_the_rows_of_the_tables(name: str, aside: bool, monkeypatch: py
     taken: list[dict[str, Any]] = []
 
     def noted(_: Any, __: Any, lot: Lot, **___: Any) -> dict[str, Any]:
-        taken.append({name: order(name, table) for name, table in lot.tables.items()})
+        taken.append({name: order_rows(name, rows) for name, rows in lot.rows.items()})
         return {}
 
     monkeypatch.setattr(analysed_run, "worked", noted)
     if not aside:
         monkeypatch.setattr(fetch_bodies, "READS", {(1, 0): frozenset()})
     for hidden in (True, False):
-        monkeypatch.setattr(Stage, "hidden", hidden)
+        monkeypatch.setattr(Stage, "only_holds", hidden)
         list(kdissect.open(str(ROOT / "captures" / name)).batches("exchanges"))
     codes, tables = taken
     for table in HIDDEN if not aside else HIDDEN - {"fetches", "fetch_partitions"}:
         rows, plain = codes[table], tables[table]
         if table == "produce_partitions" and not rows.num_rows:
-            assert not (ints(plain, "replicas", 0) > 0).any()
+            assert not (plain.ints("replicas", 0) > 0).any()
             continue
-        assert isinstance(rows, Codes)
+        assert rows.columns
+        assert not plain.columns
         assert rows.num_rows == plain.num_rows
         for mine, theirs in zip(keys_of(rows), keys_of(plain), strict=True):
             np.testing.assert_array_equal(mine, theirs)
@@ -71,18 +72,18 @@ def test_they_are_the_rows_of_the_tables(name: str, aside: bool, monkeypatch: py
             if isinstance(rows.columns.get(column), Texts):
                 lists = [_texts(one, column) for one in (rows, plain)]
                 assert lists[0] == lists[1], (table, column)
-            elif pa.types.is_floating(plain.schema.field(column).type):
-                np.testing.assert_array_equal(reals(rows, column), reals(plain, column), f"{table}.{column}")
-            elif pa.types.is_boolean(plain.schema.field(column).type):  # null is as good as no
-                mine, theirs = ints(rows, column) > 0, ints(plain, column) > 0
+            elif pa.types.is_floating(plain.array(column).type):
+                np.testing.assert_array_equal(rows.reals(column), plain.reals(column), f"{table}.{column}")
+            elif pa.types.is_boolean(plain.array(column).type):  # null is as good as no
+                mine, theirs = rows.ints(column) > 0, plain.ints(column) > 0
                 np.testing.assert_array_equal(mine, theirs, f"{table}.{column}")
             else:
-                np.testing.assert_array_equal(ints(rows, column), ints(plain, column), f"{table}.{column}")
+                np.testing.assert_array_equal(rows.ints(column), plain.ints(column), f"{table}.{column}")
 
 
-def _texts(rows: Any, column: str) -> list[str | None]:
+def _texts(rows: Rows, column: str) -> list[str | None]:
     coder = Coder()
-    codes = coder.column(rows, column).tolist()
+    codes = rows.codes(column, coder).tolist()
     return [coder.texts[code] if code >= 0 else None for code in codes]
 
 
@@ -98,11 +99,12 @@ def test_they_lead_to_the_same_holds(name: str, jobs: int, monkeypatch: pytest.M
     for hidden in (True, False):
 
         def noted(stage: Any, clock: Any, lot: Lot, is_hidden: bool = hidden, **options: Any) -> Any:
-            assert isinstance(lot.tables["fetches"], Codes) == is_hidden
+            fetches = lot.rows["fetches"]
+            assert (fetches.column_names == list(fetches.columns)) == is_hidden
             return worked(stage, clock, lot, **options)
 
         monkeypatch.setattr(analysed_run, "worked", noted)
-        monkeypatch.setattr(Stage, "hidden", hidden)
+        monkeypatch.setattr(Stage, "only_holds", hidden)
         opened = kdissect.open(str(ROOT / "captures" / name), jobs=jobs)
         found.append(sorted(_rows(opened.batches("exchanges", columns)), key=repr))
         later = (part["exchanges"] for part in opened.parts({"exchanges": columns}) if "exchanges" in part)
@@ -118,21 +120,21 @@ def _rows(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
 
 def test_rows_of_other_tables_are_made_as_tables() -> None:
     """Whoever is shown fetches gets rows."""
-    assert Stage({"exchanges": None}).hidden
-    assert not Stage({"exchanges": ["exchange_id", "api"]}).hidden
-    assert not Stage({"exchanges": None, "fetches": ["hold"]}).hidden
-    assert not Stage({"exchanges": None, "findings": None}).hidden
-    assert not Stage({"fetches": None}).hidden
+    assert Stage({"exchanges": None}).only_holds
+    assert not Stage({"exchanges": ["exchange_id", "api"]}).only_holds
+    assert not Stage({"exchanges": None, "fetches": ["hold"]}).only_holds
+    assert not Stage({"exchanges": None, "findings": None}).only_holds
+    assert not Stage({"fetches": None}).only_holds
 
 
 def test_rows_of_one_instant_are_in_the_order_of_their_ids() -> None:
     """As text, where `:10` stands before `:9`, and orphans behind all others of a connection."""
     high = np.array([5, 5, 5, 5, -1, 2, 5], np.int64)
     n = np.array([9, 10, -1, 1, 3, 4, 9], np.int64)
-    rows = Codes({"_connection": high, "_ordinal": n, "_time": np.full(7, 8), "row": np.arange(7)}, 7)
+    rows = Rows({"_connection": high, "_ordinal": n, "_time": np.full(7, 8), "row": np.arange(7)}, 7)
     ids = [f"{int(h) & (2**64 - 1):016x}:" + (str(k) if k >= 0 else f"r{-1 - k}") for h, k in zip(high, n, strict=True)]
     table = pa.table({"exchange_id": ids, "_time": [8] * 7, "row": range(7)})
-    assert order("fetches", rows).ints("row", -1).tolist() == order("fetches", table)["row"].to_pylist()
+    assert order_rows("fetches", rows).ints("row").tolist() == order("fetches", table)["row"].to_pylist()
 
 
 @pytest.mark.parametrize("most", [4, 40, 90])

@@ -12,7 +12,7 @@ import pytest
 from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
 from kafka.protocol.producer.produce import ProduceRequest, ProduceResponse
 
-from kdissect.arrays.codes import NULL
+from kdissect.arrays.rows import NULL
 from kdissect.kafka.exchanges.bodies import READ_ASIDE
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.tables import fetch_bodies

@@ -56,7 +56,7 @@ def test_fetches_have_one_hold_however_their_rows_were_made(
     monkeypatch.setattr(fetch_bodies.BodyReader, "drain", noted)
     for wanted, hidden in ((reads, True), (NOTHING, True), (NOTHING, False)):
         monkeypatch.setattr(fetch_bodies, "READS", wanted)
-        monkeypatch.setattr(Stage, "hidden", hidden)
+        monkeypatch.setattr(Stage, "only_holds", hidden)
         opened = kdissect.open(str(captures[name]), jobs=jobs)
         columns = ["exchange_id", "api", "hold", "broker_ms"]
         rows: list[dict[str, Any]] = [row for one in opened.batches("exchanges", columns) for row in one.to_pylist()]
@@ -75,7 +75,7 @@ def test_recorded_sessions_have_one_hold_however_their_rows_were_made(
     found = []
     for wanted, hidden in ((fetch_bodies.READS, True), (NOTHING, True), (NOTHING, False)):
         monkeypatch.setattr(fetch_bodies, "READS", wanted)
-        monkeypatch.setattr(Stage, "hidden", hidden)
+        monkeypatch.setattr(Stage, "only_holds", hidden)
         opened = kdissect.open(str(ROOT / "captures" / f"{name}.pcap"))
         columns = ["exchange_id", "api", "hold", "broker_ms"]
         found.append(sorted((r for one in opened.batches("exchanges", columns) for r in one.to_pylist()), key=repr))

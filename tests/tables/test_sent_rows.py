@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.arrays.codes import NULL
+from kdissect.arrays.rows import NULL
 from kdissect.kafka.completed import NULL_TIME
 from kdissect.tables import sent_rows as s
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdissect.arrays.codes import NULL
+from kdissect.arrays.rows import NULL
 from kdissect.kernels.structs import offsets
 from kdissect.tables import traffic_sums as ts
 from kdissect.tables.fetch_kernels import PartitionColumns

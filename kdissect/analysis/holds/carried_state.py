@@ -11,19 +11,20 @@ from kdissect.analysis.holds.exchange_holds import HeldExchanges
 from kdissect.analysis.holds.fetch_holds import CarriedHolds
 from kdissect.analysis.holds.replication import CarriedReplication
 from kdissect.analysis.sessions.tracker import CarriedSessions
+from kdissect.arrays.rows import Rows
 
 
 class CarriedStage(NamedTuple):
     """The state of a `Stage`."""
 
-    empty: dict[str, pa.Table]
-    """Tables with the columns of those fed last, without rows."""
+    empty: dict[str, Rows]
+    """No rows, with the columns of those fed last, by table."""
     sessions: CarriedSessions | None
     holds: CarriedHolds | None
     replication: CarriedReplication | None
     commits: CarriedCommits | None
     exchanges: list[HeldExchanges]
-    throttled: pa.Table | None
+    throttled: Rows
     uses: list[pa.Table]
 
 

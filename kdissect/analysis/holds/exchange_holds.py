@@ -13,22 +13,10 @@ from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.holds import hold_kernels as hk
 from kdissect.analysis.holds.fetch_holds import turns
 from kdissect.analysis.holds.throttle_windows import window_ends
-from kdissect.arrays.arrow import (
-    MILLI,
-    NULL_TIME,
-    Int64s,
-    begins,
-    encoded,
-    ints,
-    one,
-    reals,
-    times,
-    with_columns,
-    words,
-)
-from kdissect.arrays.codes import Codes
-from kdissect.arrays.dictionaries import join_tables, no_values
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Int64s, begins, ints, words
+from kdissect.arrays.dictionaries import no_values
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.arrays.rows import Rows
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tables.declaration.model import ACKS_KEY, MS, By
 from kdissect.tables.makers import fills
@@ -40,6 +28,9 @@ TOLD_ELSEWHERE = (ApiKey.FETCH, ApiKey.PRODUCE)
 """Fetch and Produce: their holds are told in tables of their own."""
 CLOSING = -1
 """Epoch of a ShareFetch that ends its session."""
+_PLACES = Coder()
+_PLACES.taken_over(hk.HOLDS)
+"""Words of HOLDS by their places in it."""
 
 Reals = npt.NDArray[np.float64]
 Held = tuple[npt.NDArray[np.int8], Reals]
@@ -56,18 +47,9 @@ def hold_columns(codes: npt.NDArray[np.int8], waits: Reals) -> dict[str, pa.Arra
     return {"hold": words(codes, hk.HOLDS), **told}
 
 
-def coded(column: pa.Array) -> npt.NDArray[np.int8]:
-    """A column of words of HOLDS as places in it, -1 where null."""
-    codes, used = encoded(column)
-    place = np.array([*(hk.HOLDS.index(word) for word in used), -1], np.int8)
-    found: npt.NDArray[np.int8] = place[codes]
-    return found
-
-
-def told_holds(rows: pa.Table) -> Held:
+def told_holds(rows: Rows) -> Held:
     """The holds in rows of `fetches`, `produces` or `exchanges`."""
-    codes = rows.ints("hold", -1).astype(np.int8) if isinstance(rows, Codes) else coded(one(rows, "hold"))
-    return codes, np.stack([reals(rows, name) for name in WAITS])
+    return rows.codes("hold", _PLACES).astype(np.int8), np.stack([rows.reals(name) for name in WAITS])
 
 
 def no_waits(broker_ms: Reals) -> Reals:
@@ -77,7 +59,7 @@ def no_waits(broker_ms: Reals) -> Reals:
     return waits
 
 
-def exchange_holds(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table], throttled: pa.Table) -> Held:
+def exchange_holds(exchanges: Rows, messages: Mapping[tuple[str, str], pa.Table], throttled: Rows) -> Held:
     """Holds and waits of exchanges; Fetch and Produce get `throttled_ms` alone, since their own tables have the rest.
 
     JoinGroup and SyncGroup wait for the `rebalance`; ShareFetch is judged by its own wait. `messages`: nested tables by
@@ -85,17 +67,17 @@ def exchange_holds(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Ta
     is_renew_ack; ("ShareFetch", "response"): responses. Without them ShareFetch has no hold, nor have APIs that wait
     for nothing. `throttled`: exchanges whose throttle windows count.
     """
-    hold, broker_ms = np.full(exchanges.num_rows, -1, np.int8), reals(exchanges, "broker_ms")
+    hold, broker_ms = np.full(exchanges.num_rows, -1, np.int8), exchanges.reals("broker_ms")
     waits = no_waits(broker_ms)
     if not len(hold):
         return hold, waits
     share = messages.get(("ShareFetch", "request"))
-    key = ints(exchanges, "api_key")
+    key = exchanges.ints("api_key")
     grouped = ((key == ApiKey.JOIN_GROUP) | (key == ApiKey.SYNC_GROUP)) & ~np.isnan(broker_ms)
     shared = share is not None and share.num_rows > 0
     if not shared and not throttled.num_rows and not grouped.any():
         return hold, waits
-    keys, error = keys_of(exchanges), ints(exchanges, "error_code", 0)
+    keys, error = keys_of(exchanges), exchanges.ints("error_code", 0)
     held_back = throttled_times(exchanges, keys[0], throttled)
     waits[THROTTLED] = np.where(np.isnan(broker_ms), np.nan, held_back)
     usual = np.where(error != 0, hk.ERROR, np.where(held_back > 0, hk.THROTTLED, -1)).astype(np.int8)
@@ -134,27 +116,27 @@ def _share_fetches(
     return hold, np.where(wait < 0, np.nan, agreed)
 
 
-def name_apart(exchanges: pa.Table, rows: Int64s, throttled: pa.Table, hold: npt.NDArray[np.int8]) -> None:
+def name_apart(exchanges: Rows, rows: Int64s, throttled: Rows, hold: npt.NDArray[np.int8]) -> None:
     """Fill in `hold`, places in HOLDS, of the Produces at these rows of exchanges with ACKS_KEY. How many replicas
     their partitions have is unknown, and no later row says more of them."""
-    told = [ints(exchanges, name, 0) for name in (ACKS_KEY, "error_code")]
+    told = [exchanges.ints(name, 0) for name in (ACKS_KEY, "error_code")]
     held_back = throttled_times(exchanges, keys_of(exchanges)[0], throttled) > 0
-    hk.name_produces(rows, told[0], reals(exchanges, "broker_ms"), held_back, told[1], hold)
+    hk.name_produces(rows, told[0], exchanges.reals("broker_ms"), held_back, told[1], hold)
 
 
-def throttled_times(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Reals:
+def throttled_times(exchanges: Rows, connections: Int64s, throttled: Rows) -> Reals:
     """Milliseconds of `broker_ms` until the end of the throttle window of the response before each request; 0 for none.
 
     `connections`: the first part of each exchange's key; `throttled`: see `exchange_holds`."""
     found = np.zeros(exchanges.num_rows)
     if not throttled.num_rows:
         return found
-    start, length = times(throttled, "response_first_at"), np.nan_to_num(reals(throttled, "throttle_ms"))
+    start, length = throttled.times("response_first_at"), np.nan_to_num(throttled.reals("throttle_ms"))
     kept = np.flatnonzero((start != NULL_TIME) & (length > 0))
     if not len(kept):
         return found
-    answered, begun = times(exchanges, "response_first_at"), turns(exchanges)
-    spent = np.nan_to_num(reals(exchanges, "broker_ms"))
+    answered, begun = exchanges.times("response_first_at"), turns(exchanges)
+    spent = np.nan_to_num(exchanges.reals("broker_ms"))
     start = start[kept]
     end, least = window_ends(start, length[kept])
     owner = keys_of(throttled)[0][kept]
@@ -202,10 +184,10 @@ class HeldExchanges:
     """The exchanges of a block, until the holds of all its Fetches and Produces are known."""
 
     def __init__(
-        self, table: pa.Table, keys: tuple[Int64s, Int64s], codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
+        self, rows: Rows, keys: tuple[Int64s, Int64s], codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
         waiting: tuple[Int64s, ...],
     ) -> None:  # fmt: skip
-        self.table = table
+        self.rows = rows
         self.keys = keys
         self.codes = codes
         self.waits = waits
@@ -221,7 +203,7 @@ class HeldExchanges:
     @classmethod
     def join_blocks(cls, blocks: Sequence[HeldExchanges]) -> HeldExchanges:
         """Blocks of rows as one."""
-        table = join_tables([block.table for block in blocks])
+        rows = Rows.together([block.rows for block in blocks])
         codes = np.concatenate([block.codes for block in blocks])
         waits = np.concatenate([block.waits for block in blocks], axis=1)
         keys = np.concatenate([block.keys[0] for block in blocks]), np.concatenate([block.keys[1] for block in blocks])
@@ -230,7 +212,7 @@ class HeldExchanges:
             np.concatenate([block.waiting[where] + at for block, at in zip(blocks, first, strict=True)])
             for where in range(len(TOLD_ELSEWHERE))
         )
-        return cls(table, keys, codes, waits, waiting)
+        return cls(rows, keys, codes, waits, waiting)
 
     def settle(
         self, where: int, keys: tuple[Int64s, Int64s], holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
@@ -259,9 +241,9 @@ class HeldExchanges:
     def _wait(self, where: int, rows: Int64s) -> None:
         self.waiting = (*self.waiting[:where], rows, *self.waiting[where + 1 :])
 
-    def with_holds(self) -> pa.Table:
+    def with_holds(self) -> Rows:
         """The rows with their hold."""
-        return with_columns(self.table, hold_columns(self.codes, self.waits))
+        return self.rows.with_arrays(hold_columns(self.codes, self.waits))
 
     def split(self) -> tuple[HeldExchanges, HeldExchanges]:
         """The rows that are settled, and those that wait."""
@@ -272,7 +254,7 @@ class HeldExchanges:
         none = np.zeros(0, np.int64)
         parts = [
             HeldExchanges(
-                self.table.take(arrow_array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
+                self.rows.take(rows), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
                 self.waits.take(rows, axis=1), waiting,
             )
             for rows, waiting in (

@@ -61,22 +61,9 @@ from kdissect.analysis.holds.hold_kernels import (
 from kdissect.analysis.holds.throttle_windows import window_ends
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.analysis.sessions.topic_codes import Names
-from kdissect.arrays.arrow import (
-    NULL_TIME,
-    Flags,
-    Int64s,
-    distinct,
-    ints,
-    joined,
-    one,
-    reals,
-    times,
-    whole,
-    with_columns,
-    words,
-)
-from kdissect.arrays.codes import Codes
+from kdissect.arrays.arrow import NULL_TIME, Coder, Flags, Int64s, distinct, words
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.arrays.rows import Rows, Texts
 from kdissect.kernels.structs import rows_of, width
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
 from kdissect.tables.fetch_rows import ORIGIN, READ_COMMITTED, FetchRows, fetches_of, find_turns, no_rows
@@ -94,10 +81,10 @@ MAX_THROTTLED = 1 << 16
 class _Part:
     """Rows to work on; some of them may have to wait for the watermark."""
 
-    def __init__(self, rows: FetchRows, shown: pa.Table | None, others: pa.Table, offsets: pa.Table) -> None:
+    def __init__(self, rows: FetchRows, shown: Rows | None, others: Rows, offsets: Rows) -> None:
         self.rows = rows
         self.shown = shown
-        """The fetches as they came, where they came as a table."""
+        """The fetches as they came, where somebody is shown them."""
         self.others = others
         """Exchanges with throttle windows."""
         self.offsets = offsets
@@ -109,9 +96,9 @@ CarriedHolds = tuple[Int64s, Int64s, Int64s, _Part | None, Int64s, int]
 
 class HoldTracker:
     """Follows watermarks and throttle windows, and says of each fetch why it was answered when it was. `names`: the
-    codes in rows of fetches; `waiting`: see MAX_WAITING."""
+    codes in rows of fetches; `waiting`: see MAX_WAITING. `hidden`: no caller is shown the fetches."""
 
-    def __init__(self, names: Names, waiting: int = MAX_WAITING) -> None:
+    def __init__(self, names: Names, waiting: int = MAX_WAITING, hidden: bool = False) -> None:
         self._most_waiting = waiting
         self._names = names
         self.known = np.full((64, width(Watermark)), -1, np.int64)
@@ -123,31 +110,30 @@ class HoldTracker:
         self._passed = NULL_TIME
         """Up to when (microseconds) watermarks were taken down: nobody knows what was there when a fetch asked that
         comes later than that."""
-        self._hidden = False
-        """No caller is shown the fetches."""
+        self._hidden = hidden
 
     def feed(
         self,
         fetches: FetchRows,
-        new_rows: pa.Table | None,
-        throttles: pa.Table | pa.RecordBatch | None = None,
-        list_offsets: pa.Table | pa.RecordBatch | None = None,
+        new_rows: Rows,
+        throttles: Rows | None = None,
+        list_offsets: Rows | None = None,
         watermark: int = 2**63 - 1,
-    ) -> pa.Table:
+    ) -> Rows:
         """The fetches whose instants lie before the watermark (microseconds), with `hold` and TIMES.
 
         `fetches`: fetches and their partitions, as the session tracker gives them, behind those of `kept`;
-        `new_rows`: the fetches that are new, as a table. Without one, only the keys of exchanges, their holds, TIMES
-        and ORIGIN come back, as `Codes`. `throttles`: rows of `exchanges` (any API); only those with a throttle time
+        `new_rows`: the fetches that are new. Where they are hidden, only the keys of exchanges, their holds, TIMES and
+        ORIGIN come back. `throttles`: rows of `exchanges` (any API); only those with a throttle time
         matter. `list_offsets`: rows of that table with the helper columns `broker` and `response_first_at`
         (`with_instants` joins them). Fetches without a response have none of these."""
-        self._hidden |= new_rows is None
-        before = self._waiting
-        part = _Part(fetches, None if self._hidden else new_rows, _throttling(whole(throttles)), whole(list_offsets))
+        before, shown = self._waiting, None if self._hidden else new_rows
+        part = _Part(fetches, shown, _throttling(Rows.of(throttles)), Rows.of(list_offsets))
         if before is not None:
-            part.others, part.offsets = joined(before.others, part.others), joined(before.offsets, part.offsets)
+            part.others = Rows.together([before.others, part.others])
+            part.offsets = Rows.together([before.offsets, part.offsets])
             if part.shown is not None and before.shown is not None:
-                part.shown = joined(before.shown, part.shown)
+                part.shown = Rows.together([before.shown, part.shown])
         if watermark != LATEST and fetches.num_rows > self._most_waiting:
             watermark = max(watermark, int(np.median(fetches_of(fetches.fetches)["used"])))
         return self._settle(part, watermark)
@@ -160,17 +146,17 @@ class HoldTracker:
         """Begins where another tracker ended. To be called first."""
         self.known, self.windows, self.counts, self._waiting, self._begun, self._passed = before
 
-    def hide(self) -> pa.Table:
+    def hide(self) -> Rows:
         """The fetches that are held back. From here on only the exchange of each fetch and its hold come back."""
         self._hidden, before = True, self._waiting
         if before is None or before.shown is None:
-            return pa.table({})
+            return Rows({}, 0)
         shown, before.shown = before.shown, None
         return shown
 
-    def finish(self) -> pa.Table:
+    def finish(self) -> Rows:
         """The fetches that were held back."""
-        none = pa.table({})
+        none = Rows({}, 0)
         last = self._waiting or _Part(no_rows(), None if self._hidden else none, none, none)
         return self._settle(last, LATEST)
 
@@ -179,7 +165,7 @@ class HoldTracker:
         """The fetches that are held back, the last ones of those that were given."""
         return None if self._waiting is None else self._waiting.rows
 
-    def _settle(self, part: _Part, watermark: int) -> pa.Table:
+    def _settle(self, part: _Part, watermark: int) -> Rows:
         fetches, rows = part.rows.fetches, part.rows.partitions
         n = len(fetches)
         others, late_others = _split_by_time(part.others, watermark)
@@ -218,12 +204,12 @@ class HoldTracker:
         if shown is None:
             told = dict(zip(TIMES, spent, strict=True))
             told[ORIGIN] = fetches_of(fetches)["exchange"][due]
-            found: pa.Table = Codes({**dict(zip(EXCHANGE_KEYS, keys, strict=True)), "hold": hold, **told}, count)
+            found = Rows({**dict(zip(EXCHANGE_KEYS, keys, strict=True)), "hold": Texts(hold, HOLDS), **told}, count)
         else:
             early = np.zeros(n, np.bool_)
             early[due] = True
             shown, later = _split_by_due(shown, early)
-            found = with_columns(shown, _hold_columns(hold, spent))
+            found = shown.with_arrays(_hold_columns(hold, spent))
         self._waiting, self._begun = None, begun[:, :0]
         if watermark != LATEST:
             self._passed = max(self._passed, watermark)
@@ -233,25 +219,24 @@ class HoldTracker:
             self._waiting = _Part(rest, None if part.shown is None else later, late_others, late_offsets)
         return found
 
-    def _sightings(self, offsets: pa.Table) -> Int64s:
+    def _sightings(self, offsets: Rows) -> Int64s:
         """Rows of `Sighting`, out of ListOffsets answers."""
         if not offsets.num_rows:
             return np.zeros((0, width(Sighting)), np.int64)
-        latest = np.asarray(
-            [word == "latest" for word in (one(offsets, "asked") or pa.nulls(offsets.num_rows)).to_pylist()]
-        )
-        found, isolation = ints(offsets, "offset"), ints(offsets, "isolation_level", 0)
-        when = times(offsets, "response_first_at")
-        good = latest & (found >= 0) & (when != NULL_TIME) & (ints(offsets, "error_code", 0) == 0)
-        names = self._names.topics.by_name.column(offsets, "topic")
+        asked = Coder()
+        latest = offsets.codes("asked", asked) == asked.code("latest")
+        found, isolation = offsets.ints("offset"), offsets.ints("isolation_level", 0)
+        when = offsets.times("response_first_at")
+        good = latest & (found >= 0) & (when != NULL_TIME) & (offsets.ints("error_code", 0) == 0)
+        names = offsets.codes("topic", self._names.topics.by_name)
         topic = self._names.topics.logs(names, np.full(len(names), -1))
         committed = isolation == READ_COMMITTED
         rows = np.stack(
             [
                 when,
-                self._names.brokers.column(offsets, "broker"),
+                offsets.codes("broker", self._names.brokers),
                 topic,
-                ints(offsets, "partition"),
+                offsets.ints("partition"),
                 np.where(committed, -1, found),
                 np.where(committed, found, -1),
             ],
@@ -260,7 +245,7 @@ class HoldTracker:
         picked: Int64s = rows[good & (topic >= 0)]
         return picked
 
-    def _windows(self, exchanges: pa.Table, fetches: Int64s, due: Int64s) -> Int64s:
+    def _windows(self, exchanges: Rows, fetches: Int64s, due: Int64s) -> Int64s:
         """Rows of `Window`."""
         row = fetches_of(fetches)
         throttle = row["throttle"]
@@ -268,7 +253,7 @@ class HoldTracker:
         answered, connection = row["answered"][own], row["connection"][own]
         rows = [np.stack([answered, connection, *window_ends(answered, throttle[own])], 1)]
         if exchanges.num_rows:
-            when, length = times(exchanges, "response_first_at"), np.nan_to_num(reals(exchanges, "throttle_ms"))
+            when, length = exchanges.times("response_first_at"), np.nan_to_num(exchanges.reals("throttle_ms"))
             rows.append(np.stack([when, keys_of(exchanges)[0], *window_ends(when, length)], 1)[when != NULL_TIME])
         found: Int64s = distinct(np.concatenate(rows))
         return found
@@ -286,54 +271,50 @@ class HoldTracker:
             refill_muted(old, self.windows)
 
 
-def turns(rows: pa.Table) -> Int64s:
+def turns(rows: Rows) -> Int64s:
     """When it was each request's turn at the broker, in microseconds of the capture point's clock, never before the
     previous response was seen. It is the response less the broker's part; without a response, the request's end and its
     queueing."""
-    used, answered = times(rows, "request_last_at"), times(rows, "response_first_at")
+    used, answered = rows.times("request_last_at"), rows.times("response_first_at")
     found = np.empty(len(used), np.int64)
-    find_turns(used, answered, reals(rows, "queued_ms"), reals(rows, "broker_ms"), found)
+    find_turns(used, answered, rows.reals("queued_ms"), rows.reals("broker_ms"), found)
     return found
 
 
-def _throttling(exchanges: pa.Table) -> pa.Table:
+def _throttling(exchanges: Rows) -> Rows:
     """The exchanges with a throttle time, and of them what matters."""
-    if "throttle_ms" not in exchanges.schema.names or not exchanges.num_rows:
-        return pa.table({})
-    names = [*key_names(exchanges), "response_first_at", "throttle_ms"]
-    kept = np.flatnonzero(reals(exchanges, "throttle_ms") > 0)  # NaN is not
+    kept = np.flatnonzero(exchanges.reals("throttle_ms") > 0)  # NaN is not
     if not len(kept):
-        return pa.table({})
-    return exchanges.select(names).take(arrow_array(kept))
+        return Rows({}, 0)
+    return exchanges.select([*key_names(exchanges), "response_first_at", "throttle_ms"]).take(kept)
 
 
-def _split_by_time(table: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]:
+def _split_by_time(rows: Rows, watermark: int) -> tuple[Rows, Rows]:
     """The rows whose answers came before the watermark, and the later ones."""
-    if not table.num_rows or watermark == LATEST:
-        return table, table.slice(0, 0)
-    early = times(table, "response_first_at") < watermark
-    return table.filter(arrow_array(early)), table.filter(arrow_array(~early))
+    if not rows.num_rows or watermark == LATEST:
+        return rows, rows.slice(0, 0)
+    early = rows.times("response_first_at") < watermark
+    return rows.filter(early), rows.filter(~early)
 
 
-def _split_by_due(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:
+def _split_by_due(rows: Rows, due: Flags) -> tuple[Rows, Rows]:
     """The rows that are due and the others, each in their order; what stands together is a slice, which is free."""
     first = len(due) if due.all() else int(np.argmin(due))
     later = first + np.flatnonzero(due[first:])
-    here = table.slice(0, first)
+    here = rows.slice(0, first)
     if not len(later):
-        return here, table.slice(first)
-    rest = table.take(arrow_array(first + np.flatnonzero(~due[first:])))
+        return here, rows.slice(first)
+    rest = rows.take(first + np.flatnonzero(~due[first:]))
     if first < len(due) // 2:
-        return table.filter(arrow_array(due)), rest
-    return pa.concat_tables([here, table.take(arrow_array(later))]), rest
+        return rows.filter(due), rest
+    return Rows.together([here, rows.take(later)]), rest
 
 
-def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:
-    """Rows of a table of exchanges (`list_offsets`) with `broker` and `response_first_at` of their exchange."""
+def with_instants(rows: Rows, exchanges: Rows) -> Rows:
+    """Rows about exchanges (`list_offsets`) with `broker` and `response_first_at` of their exchange."""
     at = locate(keys_of(rows), keys_of(exchanges))
     where = arrow_array(at, mask=at < 0)
-    more = {name: exchanges[name].take(where) for name in ("broker", "response_first_at")}
-    return with_columns(rows, more)
+    return rows.with_arrays({name: exchanges.array(name).take(where) for name in ("broker", "response_first_at")})
 
 
 def _hold_columns(hold: Int64s, spent: npt.NDArray[np.float64]) -> dict[str, pa.Array]:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from kdissect.analysis.sessions.session_pools import hashed
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, Scalar
-from kdissect.arrays.codes import NULL
+from kdissect.arrays.rows import NULL
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.signature import fields
 from kdissect.kernels.structs import Int, struct, view

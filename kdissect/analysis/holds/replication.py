@@ -32,23 +32,9 @@ from kdissect.analysis.holds.exchange_holds import throttled_times
 from kdissect.analysis.holds.fetch_holds import turns
 from kdissect.analysis.holds.hold_kernels import ERROR, HOLDS, IMMEDIATE, REPLICATION, THROTTLED, UNKNOWN
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
-from kdissect.arrays.arrow import (
-    MILLI,
-    NULL_TIME,
-    Coder,
-    Flags,
-    Int64s,
-    begins,
-    distinct,
-    ints,
-    joined,
-    reals,
-    times,
-    with_columns,
-    words,
-)
-from kdissect.arrays.codes import Codes
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Flags, Int64s, begins, distinct, words
 from kdissect.arrays.from_numpy import arrow_array
+from kdissect.arrays.rows import Rows
 from kdissect.tables.declaration.model import CODE, CODES, MS, By
 from kdissect.tables.fetch_rows import ORIGIN
 from kdissect.tables.makers import fills
@@ -111,34 +97,35 @@ class _Events:
         return np.concatenate([[0], np.flatnonzero(new) + 1, [n]]).astype(np.int64)
 
 
-CarriedReplication = tuple[Coder, Coder, _Events, _Events, Int64s, tuple[pa.Table, pa.Table] | None, int]
+CarriedReplication = tuple[Coder, Coder, _Events, _Events, Int64s, tuple[Rows, Rows] | None, int]
 """What a `ReplicationTracker` knows between two calls, as `carried` gives it."""
 
 
 class ReplicationTracker:
     """Follows what followers fetch, and says of each Produce how long it waited for them, and for whom. `waiting`: rows
-    that may wait for the watermark before half of them are worked on all the same."""
+    that may wait for the watermark before half of them are worked on all the same. `hidden`: nobody is shown them."""
 
-    def __init__(self, waiting: int = MAX_WAITING) -> None:
+    def __init__(self, waiting: int = MAX_WAITING, hidden: bool = False) -> None:
         self._most_waiting = waiting
         self.brokers, self.topics = Coder(), Coder()
         self._asked, self._given = _Events.none(), _Events.none()
         self._appended: Int64s = np.zeros((0, 4), np.int64)
         """[n, 4]: partition, offset, turn and answer of batches."""
-        self._waiting: tuple[pa.Table, pa.Table] | None = None
+        self._waiting: tuple[Rows, Rows] | None = None
+        self._hidden = hidden
         self._since = NULL_TIME
         """Since when (microseconds) everything of followers is remembered."""
 
     def feed(
         self,
-        produces: pa.Table,
-        partitions: pa.Table,
-        fetches: pa.Table,
-        fetched: pa.Table,
-        throttled: pa.Table,
+        produces: Rows,
+        partitions: Rows,
+        fetches: Rows,
+        fetched: Rows,
+        throttled: Rows,
         watermark: int = NONE,
         complete: int = NONE,
-    ) -> pa.Table:
+    ) -> Rows:
         """The rows of `produces` whose instants lie before the watermark (microseconds), with what is filled in.
 
         `partitions`: their rows of `produce_partitions`; `fetches`, `fetched`: rows of `fetches` and
@@ -149,30 +136,27 @@ class ReplicationTracker:
         self._follow(fetches, fetched)
         if produces.num_rows:
             held = throttled_times(produces, keys_of(produces)[0], throttled)
-            held = np.where(np.isnan(reals(produces, "broker_ms")), np.nan, held)
-            told = held if isinstance(produces, Codes) else arrow_array(held, MS, mask=np.isnan(held))
-            produces = with_columns(produces, {"throttled_ms": told})
+            held = np.where(np.isnan(produces.reals("broker_ms")), np.nan, held)
+            produces = produces.with_columns({"throttled_ms": held})
         if self._waiting is not None:
-            produces, partitions = joined(self._waiting[0], produces), joined(self._waiting[1], partitions)
-        elif isinstance(produces, Codes) and not produces.num_rows:
+            produces = Rows.together([self._waiting[0], produces])
+            partitions = Rows.together([self._waiting[1], partitions])
+        elif self._hidden and not produces.num_rows:
             self._forget(watermark)
             return produces
         self._waiting = None
         return self._settle(produces, partitions, watermark, complete)
 
     def carried(self) -> CarriedReplication:
-        """The state that another tracker goes on from. Rows that wait are tables in it: `hide` makes `Codes` of them
-        again."""
-        waiting = self._waiting
-        if waiting is not None:
-            from kdissect.tables.coded_rows import as_table
-
-            waiting = as_table(waiting[0]), as_table(waiting[1])
-        return self.brokers, self.topics, self._asked, self._given, self._appended, waiting, self._since
+        """The state that another tracker goes on from. Where rows are hidden, that one has to `hide` them, too."""
+        return self.brokers, self.topics, self._asked, self._given, self._appended, self._waiting, self._since
 
     def go_on(self, before: CarriedReplication) -> None:
         """Begins where another tracker ended. To be called first."""
-        self.brokers, self.topics, self._asked, self._given, self._appended, self._waiting, self._since = before
+        self.brokers, self.topics, self._asked, self._given, self._appended, waiting, self._since = before
+        if waiting is not None:
+            sent, partitions = waiting
+            self._waiting = sent.with_columns({"throttled_ms": sent.reals("throttled_ms")}), partitions
 
     @property
     def waiting(self) -> int:
@@ -189,29 +173,30 @@ class ReplicationTracker:
             places[places >> BROKER == left] += (kept - left) << BROKER
         self._asked, self._given = _Events.none().and_(self._asked), _Events.none().and_(self._given)
 
-    def hide(self, vocabulary: Coder) -> pa.Table:
-        """The rows of `produces` that are held back, which come back as `Codes`, with texts of the vocabulary, as do
-        all that are fed from here on."""
+    def hide(self, vocabulary: Coder) -> Rows:
+        """The rows of `produces` that are held back. They are integers with texts of the vocabulary from here on, as
+        are all that are fed."""
+        self._hidden = True
         if self._waiting is None:
-            return pa.table({})
+            return Rows({}, 0)
         from kdissect.tables.coded_rows import as_codes
 
         produces, partitions = self._waiting
-        besides = [name for name in ("throttled_ms", ORIGIN) if name in produces.column_names]
+        besides = [name for name in ("throttled_ms", ORIGIN) if produces.has(name)]
         self._waiting = (
             as_codes("produces", produces, vocabulary, besides),
             as_codes("produce_partitions", partitions, vocabulary),
         )
         return produces
 
-    def finish(self) -> pa.Table:
+    def finish(self) -> Rows:
         """The rows that were held back."""
         last, self._waiting = self._waiting, None
-        none = pa.table({})
+        none = Rows({}, 0)
         return self._settle(*(last or (none, none)), NONE, NONE)
 
-    def _settle(self, produces: pa.Table, partitions: pa.Table, watermark: int, complete: int) -> pa.Table:
-        used, answered = times(produces, "request_last_at"), times(produces, "response_first_at")
+    def _settle(self, produces: Rows, partitions: Rows, watermark: int, complete: int) -> Rows:
+        used, answered = produces.times("request_last_at"), produces.times("response_first_at")
         if watermark != NONE:
             if len(used) > self._most_waiting:
                 watermark = max(watermark, int(np.median(used)))
@@ -223,34 +208,31 @@ class ReplicationTracker:
                 self._waiting = rest, partitions.filter(mine)
                 partitions = partitions.filter(~mine)
         found = self._waits(produces, partitions, complete)
-        waiting = np.zeros(0, np.int64) if self._waiting is None else times(self._waiting[0], "request_last_at")
+        waiting = np.zeros(0, np.int64) if self._waiting is None else self._waiting[0].times("request_last_at")
         self._forget(int(waiting[waiting != NULL_TIME].min(initial=watermark)))
-        if isinstance(produces, Codes):
-            hold, ms, _ = _holds(produces, found)
-            return produces.with_columns({"hold": hold.astype(np.int64), "replication_ms": ms})
-        return with_columns(produces, _columns(produces, found))
+        return produces.with_arrays(_columns(produces, found))
 
-    def _place(self, table: pa.Table, broker: Int64s) -> Int64s:
+    def _place(self, rows: Rows, broker: Int64s) -> Int64s:
         """Broker, topic and partition as one number; -1 where it has none."""
-        names, ids = self.topics.column(table, "topic"), self.topics.column(table, "topic_id")
-        topic, partition = np.where(names >= 0, names, ids), ints(table, "partition")
+        names, ids = rows.codes("topic", self.topics), rows.codes("topic_id", self.topics)
+        topic, partition = np.where(names >= 0, names, ids), rows.ints("partition")
         good = (broker >= 0) & (topic >= 0) & (topic < 1 << 22) & (partition >= 0) & (partition < 1 << 24)
         return np.where(good, broker << BROKER | topic << 24 | np.where(good, partition, 0), -1)
 
-    def _follow(self, fetches: pa.Table, fetched: pa.Table) -> None:
+    def _follow(self, fetches: Rows, fetched: Rows) -> None:
         """Take down what followers asked for, and when they were answered with records."""
-        mine = np.flatnonzero((ints(fetches, "replica_id") >= 0) & (times(fetches, "request_last_at") != NULL_TIME))
+        mine = np.flatnonzero((fetches.ints("replica_id") >= 0) & (fetches.times("request_last_at") != NULL_TIME))
         if not len(mine) or not fetched.num_rows:
             return
         fetches = fetches.take(mine)
         at = locate(keys_of(fetched), keys_of(fetches))
         rows = np.flatnonzero(at >= 0)
         at, fetched = at[rows], fetched.take(rows)
-        place = self._place(fetched, self.brokers.column(fetches, "broker")[at])
-        follower, arrived = ints(fetches, "replica_id")[at], times(fetches, "request_last_at")[at]
-        answered, offset = times(fetches, "response_first_at")[at], ints(fetched, "fetch_offset")
+        place = self._place(fetched, fetches.codes("broker", self.brokers)[at])
+        follower, arrived = fetches.ints("replica_id")[at], fetches.times("request_last_at")[at]
+        answered, offset = fetches.times("response_first_at")[at], fetched.ints("fetch_offset")
         asked = (place >= 0) & (offset >= 0)
-        given = (place >= 0) & (ints(fetched, "record_bytes", 0) > 0) & (answered != NULL_TIME)
+        given = (place >= 0) & (fetched.ints("record_bytes", 0) > 0) & (answered != NULL_TIME)
         if asked.any():
             self._asked = self._asked.and_(_Events(place, follower, arrived, offset).pick_rows(asked))
         if given.any():
@@ -268,32 +250,32 @@ class ReplicationTracker:
         if len(self._given.at):
             self._given = self._given.pick_rows(_bounded(self._given.at >= since, self._given.at))
 
-    def _waits(self, produces: pa.Table, partitions: pa.Table, complete: int) -> _Waits:
+    def _waits(self, produces: Rows, partitions: Rows, complete: int) -> _Waits:
         """How long each Produce waited for followers. `complete`: see `feed`."""
         n = produces.num_rows
         out = _Waits(np.full(n, np.nan), np.zeros((0, 2), np.int64))
-        broker_ms, answered = reals(produces, "broker_ms"), times(produces, "response_first_at")
-        every = (ints(produces, "acks", 0) == ALL) & ~np.isnan(broker_ms)
-        every &= times(produces, "request_last_at") >= self._since
+        broker_ms, answered = produces.reals("broker_ms"), produces.times("response_first_at")
+        every = (produces.ints("acks", 0) == ALL) & ~np.isnan(broker_ms)
+        every &= produces.times("request_last_at") >= self._since
         if not every.any() or not replicated(partitions):
             return out
         owner = locate(keys_of(partitions), keys_of(produces))
-        good = (ints(partitions, "error_code", -1) == 0) | (ints(partitions, "replicas", 0) == 1)
+        good = (partitions.ints("error_code", -1) == 0) | (partitions.ints("replicas", 0) == 1)
         picked = np.flatnonzero((owner >= 0) & good)
         picked = picked[every[owner[picked]]]
-        owner, partitions = owner[picked], partitions.take(arrow_array(picked))
-        replicas = ints(partitions, "replicas", 0)
+        owner, partitions = owner[picked], partitions.take(picked)
+        replicas = partitions.ints("replicas", 0)
         known = np.bincount(owner, minlength=n) > 0
         if not len(self._asked.at):  # what followers fetch later comes too late for these
             known[owner[replicas != 1]] = False
             out.ms[known] = 0.0
             return out
-        base = ints(partitions, "base_offset")
-        place = self._place(partitions, self.brokers.column(produces, "broker")[owner])
+        base = partitions.ints("base_offset")
+        place = self._place(partitions, produces.codes("broker", self.brokers)[owner])
         many = np.flatnonzero((replicas > 1) & (place >= 0) & (base >= 0))
         turn, done = turns(produces)[owner], answered[owner]
         pairs = self._passes(place[many], base[many], turn[many], done[many])
-        pipelined = np.nan_to_num(reals(produces, "queued_ms"))[owner[many]] > 0
+        pipelined = np.nan_to_num(produces.reals("queued_ms"))[owner[many]] > 0
         begun, ended = np.full(len(owner), NONE), np.full(len(owner), NONE)
         begun[many], ended[many] = pairs.waits(replicas[many], turn[many], done[many], pipelined)
         ended[many[(done[many] >= complete) & (np.bincount(pairs.batch[pairs.asking], minlength=len(many)) > 0)]] = NONE
@@ -365,9 +347,9 @@ class ReplicationTracker:
         return (group >= 0) & (at >= begin), known[at, 2], known[at, 3]
 
 
-def replicated(partitions: pa.Table) -> bool:
+def replicated(partitions: Rows) -> bool:
     """Whether of any of these partitions it is known how many replicas it has."""
-    return bool((ints(partitions, "replicas", 0) > 0).any())
+    return bool((partitions.ints("replicas", 0) > 0).any())
 
 
 def _bounded(selected: Flags, at: Int64s) -> Flags:
@@ -441,10 +423,10 @@ def _bisect(values: Int64s, begin: Int64s, end: Int64s, thresholds: Int64s) -> I
     return low
 
 
-def _holds(produces: pa.Table, waits: _Waits) -> tuple[npt.NDArray[np.int8], Reals, Reals]:
+def _holds(produces: Rows, waits: _Waits) -> tuple[npt.NDArray[np.int8], Reals, Reals]:
     """Of each Produce its place in HOLDS (-1: null), `replication_ms` and `excess_ms` (NaN: null)."""
-    broker_ms, acks = reals(produces, "broker_ms"), ints(produces, "acks", 0)
-    held, error = reals(produces, "throttled_ms") > 0, ints(produces, "error_code", 0)
+    broker_ms, acks = produces.reals("broker_ms"), produces.ints("acks", 0)
+    held, error = produces.reals("throttled_ms") > 0, produces.ints("error_code", 0)
     every = (acks == ALL) & ~np.isnan(broker_ms)
     ms = np.where(every, waits.ms, np.nan)
     long = (ms >= LEAST_MS) & (ms > broker_ms / 2)
@@ -455,10 +437,10 @@ def _holds(produces: pa.Table, waits: _Waits) -> tuple[npt.NDArray[np.int8], Rea
     return hold, ms, np.where(held, np.nan, excess)
 
 
-def _columns(produces: pa.Table, waits: _Waits) -> dict[str, pa.Array]:
+def _columns(produces: Rows, waits: _Waits) -> dict[str, pa.Array]:
     """Columns of `produces` that are filled in."""
     hold, ms, excess = _holds(produces, waits)
-    held = reals(produces, "throttled_ms")
+    held = produces.reals("throttled_ms")
     sizes = np.bincount(waits.who[:, 0], minlength=len(ms))
     places = arrow_array(begins(sizes), pa.int32(), mask=np.append(sizes == 0, False))
     return {
@@ -472,8 +454,7 @@ def _columns(produces: pa.Table, waits: _Waits) -> dict[str, pa.Array]:
 
 def _filled() -> Mapping[str, Mapping[str, pa.Array]]:
     """The columns that are filled, found out on no rows."""
-    none = pa.table({name: pa.array([], CODE) for name in ("acks", "broker_ms")})
-    return {"produces": _columns(none, _Waits(np.zeros(0), np.zeros((0, 2), np.int64)))}
+    return {"produces": _columns(Rows({}, 0), _Waits(np.zeros(0), np.zeros((0, 2), np.int64)))}
 
 
 fills(By.PRODUCE_HOLDS, _filled)

@@ -36,7 +36,7 @@ LATEST = np.iinfo(np.int64).max
 """Later than any instant."""
 
 
-class Rows:
+class TimedExchanges:
     """Columns of `exchanges` as arrays, and each one's row in `connections`; instants in µs."""
 
     def __init__(self, tables: Mapping[str, pa.Table]) -> None:
@@ -88,7 +88,7 @@ def words(table: pa.Table, name: str) -> npt.NDArray[np.str_]:
     return found
 
 
-def exchange_spans(rows: Rows) -> Spans:
+def exchange_spans(rows: TimedExchanges) -> Spans:
     """Every exchange as spans; what is empty is left out."""
     windows, window_before = throttle_windows(rows.exchanges, rows.connection)
     opening = np.append(windows.begin, LATEST)[window_before]
@@ -158,13 +158,13 @@ class _Parts:
         return Spans(*(np.concatenate([one[column] for one in self._found]) for column in range(5)))
 
 
-def _ranks(rows: Rows, label: o.Label) -> Int64s:
+def _ranks(rows: TimedExchanges, label: o.Label) -> Int64s:
     """The rank of a label in the lane of each exchange; [rows]."""
     found: Int64s = np.where(rows.background, o.rank_of(label, True), o.rank_of(label)).astype(np.int64)
     return found
 
 
-def exchange_borders(rows: Rows) -> list[Int64s]:
+def exchange_borders(rows: TimedExchanges) -> list[Int64s]:
     """The ten instants between the parts of each exchange by itself, [rows] each; other exchanges of its connection do
     not matter.
 
@@ -186,7 +186,7 @@ def exchange_borders(rows: Rows) -> list[Int64s]:
     ]
 
 
-def served_until(rows: Rows, begin: Int64s, end: Int64s) -> Int64s:
+def served_until(rows: TimedExchanges, begin: Int64s, end: Int64s) -> Int64s:
     """Up to when each exchange, which was at its broker from `begin` to `end`, was surely there; µs, [rows].
 
     Its answer may have been lost once nothing gets through between its two hosts for GONE_MS, as other requests show.
@@ -207,7 +207,7 @@ def served_until(rows: Rows, begin: Int64s, end: Int64s) -> Int64s:
     return sure
 
 
-def _ways(rows: Rows) -> Int64s:
+def _ways(rows: TimedExchanges) -> Int64s:
     """The rank of the network's time of each exchange."""
     found = _ranks(rows, o.UNMEASURED)
     for kind in o.NETWORK_KINDS:
@@ -215,7 +215,7 @@ def _ways(rows: Rows) -> Int64s:
     return found
 
 
-def _unread(rows: Rows) -> tuple[Flags, Flags]:
+def _unread(rows: TimedExchanges) -> tuple[Flags, Flags]:
     """Whether the receiver of each request, and that of each response, read: its window was not closed; bool [rows]."""
     closed = np.append(np.nan_to_num(reals(rows.connections, "zero_window_ms")), 0.0)[rows.on]
 
@@ -227,7 +227,7 @@ def _unread(rows: Rows) -> tuple[Flags, Flags]:
     return reads("request"), reads("response")
 
 
-def _add_stalled(parts: _Parts, rows: Rows) -> None:
+def _add_stalled(parts: _Parts, rows: TimedExchanges) -> None:
     """Adds the time of exchanges in flight while their broker answered no client: all of it is the broker's."""
     counted = rows.known & ~np.isin(rows.key, GROUP_APIS) & (rows.hold != "throttled")
     broker, found = stalls(rows.exchanges, rows.there, rows.done, rows.agreed, counted)
@@ -237,7 +237,7 @@ def _add_stalled(parts: _Parts, rows: Rows) -> None:
         parts.add(held, np.maximum(rows.there[held], low), np.minimum(rows.done[held], high), rank[held])
 
 
-def _add_held(parts: _Parts, rows: Rows) -> None:
+def _add_held(parts: _Parts, rows: TimedExchanges) -> None:
     """Adds the time from an answer with records to a Fetch or ShareFetch to the next one of its connection; after the
     last ShareFetch, to the ShareAcknowledge that follows."""
     if not rows.count:
@@ -261,7 +261,7 @@ def _add_held(parts: _Parts, rows: Rows) -> None:
     parts.add(here, rows.last[here], rows.asked[there], np.full(len(here), o.rank_of(o.HELD)))
 
 
-def _share_records(rows: Rows) -> Flags:
+def _share_records(rows: TimedExchanges) -> Flags:
     """The ShareFetches that were surely answered with records; bool [rows]. Their `hold` says so: `data` is an answer
     with records, and so is `immediate` on a connection whose ShareFetches ask to wait, which `data` and `timeout` show.
     """
@@ -272,7 +272,7 @@ def _share_records(rows: Rows) -> Flags:
     return found
 
 
-def _add_unanswered(parts: _Parts, rows: Rows) -> None:
+def _add_unanswered(parts: _Parts, rows: TimedExchanges) -> None:
     """Adds the time of requests whose parts are unknown, or whose answer never ended: until their answer, until a later
     request of their connection was answered, or until that ended."""
     owed = np.isin(rows.status, OWED)
@@ -290,7 +290,7 @@ def _or_latest(instants: Int64s) -> Int64s:
     return found
 
 
-def _next_answers(rows: Rows) -> Int64s:
+def _next_answers(rows: TimedExchanges) -> Int64s:
     """When the first answer to a later request of the connection of each exchange came, the latest instant where none
     did; [rows]."""
     order = np.lexsort((rows.asked, rows.connection))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.analysis.ledger.exchange_spans import Rows
+from kdissect.analysis.ledger.exchange_spans import TimedExchanges
 from kdissect.arrays.arrow import MILLI, Int64s
 from kdissect.schema.apikeys import ApiKey
 
@@ -19,7 +19,7 @@ HEARTBEATS = (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT, ApiKey.SHARE_GR
 """Heartbeat, ConsumerGroupHeartbeat, ShareGroupHeartbeat."""
 
 
-def silent_spans(rows: Rows, process: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+def silent_spans(rows: TimedExchanges, process: Int64s) -> tuple[Int64s, Int64s, Int64s]:
     """Process, begin and end (µs) of times in which a process was silent, from its last answer to its next request. Its
     data lane and its heartbeats were silent then for SILENT_TIMES as long as they usually are.
 

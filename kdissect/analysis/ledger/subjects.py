@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import group
-from kdissect.analysis.ledger.exchange_spans import Rows
+from kdissect.analysis.ledger.exchange_spans import TimedExchanges
 from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, distinct, one, times
 
 SUBJECTS = ("client", "broker", "connection", "group", "topic")
@@ -36,7 +36,7 @@ class Subjects:
     """First and last packet of all connections of each subject; [subjects]."""
 
 
-def find_subjects(kind: str, rows: Rows, tables: Mapping[str, pa.Table]) -> Subjects:
+def find_subjects(kind: str, rows: TimedExchanges, tables: Mapping[str, pa.Table]) -> Subjects:
     """The subjects of a kind, in order of their names.
 
     `tables`: for topics `fetch_partitions` and `produce_partitions`.
@@ -65,7 +65,7 @@ def find_subjects(kind: str, rows: Rows, tables: Mapping[str, pa.Table]) -> Subj
     )
 
 
-def _columns(kind: str, rows: Rows) -> pa.Table:
+def _columns(kind: str, rows: TimedExchanges) -> pa.Table:
     """The columns that name the subject of each exchange; the last one is its name."""
     exchanges = rows.exchanges
     if kind == "client":
@@ -76,14 +76,14 @@ def _columns(kind: str, rows: Rows) -> pa.Table:
     return pa.table({name: exchanges[name]})
 
 
-def _filled(rows: Rows, name: str) -> pa.Array:
+def _filled(rows: TimedExchanges, name: str) -> pa.Array:
     """A text column of the exchanges; that of their connection where it is null."""
     column = one(rows.exchanges, name)
     theirs = _of_connection(rows, name)
     return theirs if column is None else pc.coalesce(column.cast(pa.string()), theirs)
 
 
-def _of_connection(rows: Rows, name: str) -> pa.Array:
+def _of_connection(rows: TimedExchanges, name: str) -> pa.Array:
     """A text column of each exchange's connection."""
     column = one(rows.connections, name)
     if column is None:
@@ -91,7 +91,9 @@ def _of_connection(rows: Rows, name: str) -> pa.Array:
     return column.cast(pa.string()).take(pa.array(rows.on, mask=rows.on < 0))
 
 
-def _with_spans(names: list[str], addresses: list[str | None], row: Int64s, subject: Int64s, rows: Rows) -> Subjects:
+def _with_spans(
+    names: list[str], addresses: list[str | None], row: Int64s, subject: Int64s, rows: TimedExchanges
+) -> Subjects:
     """Subjects with their first and last packets: those of their connections, or of exchanges without one."""
     low, high = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), NULL_TIME)
     starts, ends = times(rows.connections, "started_at"), times(rows.connections, "ended_at")
@@ -106,7 +108,7 @@ def _with_spans(names: list[str], addresses: list[str | None], row: Int64s, subj
     return Subjects(names, addresses, row, subject, low, high)
 
 
-def gone_spans(subjects: Subjects, rows: Rows) -> tuple[Int64s, Int64s, Int64s]:
+def gone_spans(subjects: Subjects, rows: TimedExchanges) -> tuple[Int64s, Int64s, Int64s]:
     """Subject, begin and end (µs) of the times in which none of a subject's connections was open, before its first and
     after its last one too."""
     pairs = distinct(np.stack([subjects.subject, rows.on[subjects.row]], axis=1))

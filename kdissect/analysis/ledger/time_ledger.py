@@ -10,7 +10,7 @@ import pyarrow as pa
 from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.analysis.ledger import time_owners as o
-from kdissect.analysis.ledger.exchange_spans import Rows, exchange_spans
+from kdissect.analysis.ledger.exchange_spans import TimedExchanges, exchange_spans
 from kdissect.analysis.ledger.interval_sweep import Intervals, Spans, sweep
 from kdissect.analysis.ledger.silent_spans import silent_spans
 from kdissect.analysis.ledger.subjects import SUBJECTS, Subjects, find_subjects, gone_spans
@@ -38,7 +38,7 @@ class Ledger:
     def __init__(self, tables: Mapping[str, pa.Table], spans: Spans | None = None) -> None:
         """`spans`: those of the exchanges, where these are not all of their connections and brokers."""
         self.tables = tables
-        self.rows = Rows(tables)
+        self.rows = TimedExchanges(tables)
         found = exchange_spans(self.rows) if spans is None else spans
         # In the order of the table, whatever order the rows are in, so that what begins together is named alike.
         high, n = keys_of(self.rows.exchanges) if self.rows.count else (self.rows.asked, self.rows.asked)

@@ -10,7 +10,7 @@ import numpy as np
 from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.session_layout import use_at
 from kdissect.arrays.arrow import NULL_TIME, Int64s, Scalar
-from kdissect.arrays.codes import NULL
+from kdissect.arrays.rows import NULL
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables import fetch_rows as h
 from kdissect.tables.fetch_rows import (

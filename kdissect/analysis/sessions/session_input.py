@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.sessions import session_layout as c
@@ -20,13 +19,8 @@ from kdissect.arrays.arrow import (
     Room,
     begins,
     in_one_piece,
-    ints,
-    joined,
-    reals,
-    times,
-    whole,
 )
-from kdissect.arrays.codes import NULL, Codes
+from kdissect.arrays.rows import NULL, Rows
 from kdissect.tables import fetch_rows as h
 from kdissect.tables.declaration.model import TIME_KEY, UNSEEN_KEY
 from kdissect.tables.fetch_rows import (
@@ -46,10 +40,10 @@ _NONE = np.zeros(0, np.int64)
 
 
 class Shown(NamedTuple):
-    """The tables that rows came from, where their reader is given them back."""
+    """What rows of fetches came from, where their reader is given it back."""
 
-    fetches: pa.Table
-    partitions: pa.Table
+    fetches: Rows
+    partitions: Rows
     order: Int64s | None
     """[m] row of `partitions` for each row of a partition; None where they are the same."""
 
@@ -57,12 +51,13 @@ class Shown(NamedTuple):
         """`order`, written out."""
         return np.arange(self.partitions.num_rows, dtype=np.int64) if self.order is None else self.order
 
-    def append_tables(self, new: Shown) -> Shown:
-        """These tables and new ones behind them."""
+    def append_rows(self, new: Shown) -> Shown:
+        """These rows and new ones behind them."""
         order = None
         if self.order is not None or new.order is not None:
             order = np.concatenate([self.order_of(), new.order_of() + self.partitions.num_rows])
-        return Shown(joined(self.fetches, new.fetches), joined(self.partitions, new.partitions), order)
+        fetches, partitions = [self.fetches, new.fetches], [self.partitions, new.partitions]
+        return Shown(Rows.together(fetches), Rows.together(partitions), order)
 
 
 class Waiting:
@@ -182,26 +177,24 @@ class Waiting:
 
 
 class Reading:
-    """Puts further rows behind those that wait. `names`: the codes that they get."""
+    """Puts further rows behind those that wait. `names`: the codes that they get; `hidden`: no caller is given back
+    what they came from."""
 
-    def __init__(self, names: Names) -> None:
+    def __init__(self, names: Names, hidden: bool = False) -> None:
         self.names = names
         self._fetches, self._partitions = Room(FETCH_WIDTH), Room(PARTITION_WIDTH)
-        self.hidden = False
-        """No caller is given tables back: `Codes` came once."""
+        self.hidden = hidden
 
     def read(
-        self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None,
+        self, fetches: Rows, partitions: Rows | None,
         direct_fetches: Sequence[NamedFetches] = (), before: Waiting | None = None,
         settled_rows: FetchRows | None = None,
     ) -> Waiting:  # fmt: skip
         """Rows of the two tables, and `direct_fetches` ones, behind those that wait already. Partitions of exchanges
-        that are not among the fetches are left out. Tables of `Codes`, and `direct_fetches` rows, are not given back to
-        anybody: they stand in the order of their requests. `settled_rows`: settled rows that the next part of the
-        analysis keeps."""
-        table, parts = whole(fetches), whole(partitions)
-        self.hidden |= isinstance(table, Codes)
-        made, order = rows_of_tables(table, parts, self.names)
+        that are not among the fetches are left out. Where rows are hidden they stand in the order of their requests.
+        `settled_rows`: settled rows that the next part of the analysis keeps."""
+        parts = Rows.of(partitions)
+        made, order = rows_of_tables(fetches, parts, self.names)
         pieces: list[tuple[FetchRows, tuple[Int64s, Int64s, Int64s, Int64s]]] = [(made, (_NONE,) * 4)]
         for piece in direct_fetches:
             codes = self.names.brokers.taken_over(piece.brokers), self.names.clients.taken_over(piece.clients)
@@ -236,9 +229,9 @@ class Reading:
             new, within = slice(waiting[0], None), slice(waiting[1], None)
             _put_in_order(rows[new], inner[within], uses[new], used[new], created[new])
             firsts = starts(rows)
-        shown = None if self.hidden else Shown(table, parts, order)
+        shown = None if self.hidden else Shown(fetches, parts, order)
         if shown is not None and before is not None and before.shown is not None:
-            shown = before.shown.append_tables(shown)
+            shown = before.shown.append_rows(shown)
         return Waiting(rows, inner, firsts, uses, used, created, shown, settled_rows)
 
 
@@ -261,7 +254,7 @@ def _put_in_order(fetches: Int64s, partitions: Int64s, *besides: npt.NDArray[Any
         column[:] = column[order]
 
 
-def rows_of_tables(fetches: pa.Table, partitions: pa.Table, names: Names) -> tuple[FetchRows, Int64s | None]:
+def rows_of_tables(fetches: Rows, partitions: Rows, names: Names) -> tuple[FetchRows, Int64s | None]:
     """Rows of `fetches` and `fetch_partitions` as structs, and the row of `partitions` for each (None: in order)."""
     n = fetches.num_rows
     rows = np.empty((n, FETCH_WIDTH), np.int64)
@@ -280,26 +273,26 @@ def rows_of_tables(fetches: pa.Table, partitions: pa.Table, names: Names) -> tup
     if order is not None:
         inner = inner[order]
     found = fetches_of(rows)
-    found["exchange"], found["partitions"] = ints(fetches, h.ORIGIN), counts
+    found["exchange"], found["partitions"] = fetches.ints(h.ORIGIN), counts
     found["connection"], found["ordinal"] = keys
-    found["time"] = times(fetches, TIME_KEY)
-    found["broker"] = names.brokers.column(fetches, "broker")
-    found["client"] = names.clients.column(fetches, "client_id")
-    found["version"], found["size"] = ints(fetches, "api_version"), ints(fetches, "request_bytes")
-    found["used"] = used = times(fetches, "request_last_at")
-    found["answered"] = answered = times(fetches, "response_first_at")
-    found["spent"], found["throttle"] = spent, _ = reals(fetches, "broker_ms"), reals(fetches, "throttle_ms")
+    found["time"] = fetches.times(TIME_KEY)
+    found["broker"] = fetches.codes("broker", names.brokers)
+    found["client"] = fetches.codes("client_id", names.clients)
+    found["version"], found["size"] = fetches.ints("api_version"), fetches.ints("request_bytes")
+    found["used"] = used = fetches.times("request_last_at")
+    found["answered"] = answered = fetches.times("response_first_at")
+    found["spent"], found["throttle"] = spent, _ = fetches.reals("broker_ms"), fetches.reals("throttle_ms")
     turns = np.empty(n, np.int64)
-    find_turns(used, answered, reals(fetches, "queued_ms"), spent, turns)
-    found["turn"], found["error"] = turns, ints(fetches, "error_code", NULL)
-    found["wait"], found["least"] = ints(fetches, "max_wait_ms"), ints(fetches, "min_bytes", 1)
-    found["sent"], found["returned"] = ints(fetches, "partitions_sent"), ints(fetches, "partitions_returned", 0)
-    found["records"] = ints(fetches, "record_bytes", 0)
-    found["session"], found["epoch"] = (ints(fetches, name, NULL) for name in ("request_session_id", "session_epoch"))
-    found["given_session"] = ints(fetches, "response_session_id", 0)
-    found["unseen"] = ints(fetches, UNSEEN_KEY, NULL)
-    marks = (ints(fetches, "is_raft", 0) > 0) * h.RAFT + (ints(fetches, "partitions_with_error", 0) > 0) * h.FAILED
-    marks += (ints(fetches, "isolation_level", 0) == READ_COMMITTED) * h.COMMITTED
+    find_turns(used, answered, fetches.reals("queued_ms"), spent, turns)
+    found["turn"], found["error"] = turns, fetches.ints("error_code", NULL)
+    found["wait"], found["least"] = fetches.ints("max_wait_ms"), fetches.ints("min_bytes", 1)
+    found["sent"], found["returned"] = fetches.ints("partitions_sent"), fetches.ints("partitions_returned", 0)
+    found["records"] = fetches.ints("record_bytes", 0)
+    found["session"], found["epoch"] = (fetches.ints(name, NULL) for name in ("request_session_id", "session_epoch"))
+    found["given_session"] = fetches.ints("response_session_id", 0)
+    found["unseen"] = fetches.ints(UNSEEN_KEY, NULL)
+    marks = (fetches.ints("is_raft", 0) > 0) * h.RAFT + (fetches.ints("partitions_with_error", 0) > 0) * h.FAILED
+    marks += (fetches.ints("isolation_level", 0) == READ_COMMITTED) * h.COMMITTED
     told = partitions_of(inner)
     redirected = (told["preferred"] >= 0) | (told["diverging"] >= 0)
     if redirected.any():
@@ -308,25 +301,25 @@ def rows_of_tables(fetches: pa.Table, partitions: pa.Table, names: Names) -> tup
     return FetchRows(rows, inner), order
 
 
-def _partition_rows(partitions: pa.Table, names: Names) -> Int64s:
+def _partition_rows(partitions: Rows, names: Names) -> Int64s:
     """Rows of `fetch_partitions` as structs, in their order."""
     rows = np.empty((partitions.num_rows, PARTITION_WIDTH), np.int64)
     found = partitions_of(rows)
     topics = names.topics
-    codes = topics.by_name.column(partitions, "topic"), topics.by_id.column(partitions, "topic_id")
+    codes = partitions.codes("topic", topics.by_name), partitions.codes("topic_id", topics.by_id)
     found["topic"], found["log"] = topics.codes(*codes), topics.logs(*codes)
-    found["partition"], found["offset"] = ints(partitions, "partition"), ints(partitions, "fetch_offset")
+    found["partition"], found["offset"] = partitions.ints("partition"), partitions.ints("fetch_offset")
     found["flags"] = (
-        (ints(partitions, "in_request", 0) > 0) * np.int64(h.ASKED)
-        + (ints(partitions, "in_response", 0) > 0) * np.int64(h.GIVEN)
-        + (ints(partitions, "forgotten", 0) > 0) * np.int64(h.FORGOTTEN)
+        (partitions.ints("in_request", 0) > 0) * np.int64(h.ASKED)
+        + (partitions.ints("in_response", 0) > 0) * np.int64(h.GIVEN)
+        + (partitions.ints("forgotten", 0) > 0) * np.int64(h.FORGOTTEN)
     )
-    found["error"] = error = ints(partitions, "error_code", 0)
+    found["error"] = error = partitions.ints("error_code", 0)
     good = error == 0
-    found["high"] = np.where(good, ints(partitions, "high_watermark"), -1)
-    found["stable"] = np.where(good, ints(partitions, "last_stable_offset"), -1)
-    found["start"], found["records"] = ints(partitions, "broker_log_start_offset"), ints(partitions, "record_bytes", 0)
+    found["high"] = np.where(good, partitions.ints("high_watermark"), -1)
+    found["stable"] = np.where(good, partitions.ints("last_stable_offset"), -1)
+    found["start"], found["records"] = partitions.ints("broker_log_start_offset"), partitions.ints("record_bytes", 0)
     found["preferred"], found["diverging"] = (
-        ints(partitions, name) for name in ("preferred_read_replica", "diverging_epoch")
+        partitions.ints(name) for name in ("preferred_read_replica", "diverging_epoch")
     )
     return rows

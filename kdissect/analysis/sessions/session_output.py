@@ -43,7 +43,7 @@ def fetch_columns(rows: Int64s, uses: Int64s, keys: pa.Array) -> dict[str, pa.Ar
         "partitions_added": optional(use["added"], COUNT),
         "partitions_altered": optional(use["altered"], COUNT),
         "partitions_replaced": optional(use["replaced"], COUNT),
-        "implied_partitions": optional(fetch["implied"], COUNT),
+        "implied_partitions": optional(fetch["implied"].copy(), COUNT),  # the rows' memory is used again
         "hidden_partitions": optional(use["hidden"], COUNT),
     }
 

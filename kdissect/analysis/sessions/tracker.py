@@ -25,8 +25,8 @@ from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.session_input import Reading, Waiting
 from kdissect.analysis.sessions.session_output import Ended, fetch_columns, partition_columns
 from kdissect.analysis.sessions.topic_codes import Names, Topics
-from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, distinct, with_columns
-from kdissect.arrays.codes import Codes
+from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, distinct
+from kdissect.arrays.rows import Rows
 from kdissect.kernels.structs import rows_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, FetchRows, NamedFetches, fetches_of
@@ -42,12 +42,13 @@ PARTITIONS_AT_ONCE = 1 << 15
 
 class Tracked(NamedTuple):
     """The rows that a call has settled. `fetches` and `partitions` have the columns that they came with, session
-    columns filled in. `sessions` and `stays` are rows of `fetch_sessions` and `session_partitions`."""
+    columns filled in; none where they are hidden. `sessions` and `stays` are rows of `fetch_sessions` and
+    `session_partitions`."""
 
-    fetches: pa.Table
-    partitions: pa.Table
-    sessions: pa.Table
-    stays: pa.Table
+    fetches: Rows
+    partitions: Rows
+    sessions: Rows
+    stays: Rows
     watermark: int
     """Microseconds: no row of a later call has its request's last byte before it."""
     rows: FetchRows
@@ -71,17 +72,18 @@ class SessionTracker:
     `sharded`: whether a broker's session cache has shards (Kafka 3.8 and later) by broker, where that is known, as
     `sharded_brokers` tells it from `api_versions`. `stays`: whether rows of `session_partitions` are wanted.
     `waiting`: see MAX_WAITING. `prompt`: each row comes back as soon as it is settled, not with those before it.
+    `hidden`: no caller is given rows of fetches and partitions back.
     """
 
     def __init__(
         self, sharded: Mapping[str, bool] | None = None, stays: bool = True, waiting: int = r.MAX_WAITING,
-        prompt: bool = False,
+        prompt: bool = False, hidden: bool = False,
     ) -> None:  # fmt: skip
         self._most_waiting = waiting
         self._prompt = prompt
         self.state = c.State()
         self.names = Names()
-        self._reading = Reading(self.names)
+        self._reading = Reading(self.names, hidden)
         self._ended = Ended(self.names.brokers, self.names.clients, self.names.topics, dict(sharded or {}), stays)
         self._waiting: Waiting | None = None
         self._partitions_known = True
@@ -94,7 +96,7 @@ class SessionTracker:
         """Begins where another tracker ended. To be called first."""
         self.state.go_on(before.pools)
         self.names = before.names
-        self._reading = Reading(self.names)
+        self._reading = Reading(self.names, self._reading.hidden)
         self._ended.take_over(self.names, before.sharded)
         self._waiting, self._partitions_known = before.waiting, before.partitions_known
 
@@ -103,7 +105,7 @@ class SessionTracker:
         self._ended.sharded.update(sharded)
 
     def feed(
-        self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None,
+        self, fetches: Rows, partitions: Rows | None,
         watermark: int = NO_WATERMARK, direct_fetches: Sequence[NamedFetches] = (),
         settled_rows: FetchRows | None = None,
     ) -> Tracked:  # fmt: skip
@@ -111,7 +113,7 @@ class SessionTracker:
 
         `watermark`: microseconds since the epoch; no row that comes later has a request's last byte, or a response's
         first one, before it. Without `partitions` the sets of sessions are unknown throughout. `direct_fetches`:
-        further fetches, where the tables are `Codes`. `settled_rows`: those of `Tracked.rows` that the next part of the
+        further fetches, where rows are hidden. `settled_rows`: those of `Tracked.rows` that the next part of the
         analysis keeps, the last ones; they come first in the next ones.
 
         Read of fetches: exchange_id, broker, client_id, api_version, request_last_at, response_first_at,
@@ -141,7 +143,7 @@ class SessionTracker:
         pools.rehash_sessions(s.sessions, s.by_id, moved)
         s.by_id = moved
 
-    def hide(self) -> dict[str, pa.Table]:
+    def hide(self) -> dict[str, Rows]:
         """The rows of `fetches` and `fetch_partitions` that are held back. From here on no caller is given any back."""
         waiting, self._reading.hidden = self._waiting, True
         if waiting is None or waiting.shown is None:
@@ -151,7 +153,7 @@ class SessionTracker:
 
     def finish(self) -> Tracked:
         """The rest: rows held back, and sessions that are still open."""
-        last = self._waiting or self._reading.read(pa.table({}), pa.table({}))
+        last = self._waiting or self._reading.read(Rows({}, 0), Rows({}, 0))
         found = self._work(last, NO_WATERMARK)
         s = self.state
         kernels.end_all(s.pools, self.names.topics.name_bytes)
@@ -160,8 +162,8 @@ class SessionTracker:
         return Tracked(
             found.fetches,
             found.partitions,
-            pa.concat_tables([found.sessions, sessions]),
-            pa.concat_tables([found.stays, stays]),
+            Rows.together([found.sessions, Rows.of(sessions)]),
+            Rows.together([found.stays, Rows.of(stays)]),
             NO_WATERMARK,
             found.rows,
         )
@@ -206,21 +208,21 @@ class SessionTracker:
         sessions, stays = self._ended.tables()
         return Tracked(
             *self._filled_in(done),
-            sessions,
-            stays,
+            Rows.of(sessions),
+            Rows.of(stays),
             watermark if self._waiting is None else min(watermark, self._waiting.earliest()),
             done.settled(),
         )
 
-    def _filled_in(self, done: Waiting) -> tuple[pa.Table, pa.Table]:
-        """The tables that fetches and partitions came from, with what was found."""
+    def _filled_in(self, done: Waiting) -> tuple[Rows, Rows]:
+        """The rows that fetches and partitions came from, with what was found."""
         if (shown := done.shown) is None:
-            return Codes({}, 0), Codes({}, 0)
+            return Rows({}, 0), Rows({}, 0)
         keys = self._ended.keys(done.rows, done.uses)
         partitions = partition_columns(done.partitions, shown.order, shown.partitions.num_rows)
         return (
-            with_columns(shown.fetches, fetch_columns(done.rows, done.uses, keys)),
-            with_columns(shown.partitions, partitions),
+            shown.fetches.with_arrays(fetch_columns(done.rows, done.uses, keys)),
+            shown.partitions.with_arrays(partitions),
         )
 
     def _run(self, events: Int64s, w: Waiting) -> None:

@@ -10,7 +10,6 @@ from typing import TypeVar
 import pyarrow as pa
 
 from kdissect.analysis.findings import findings, limits
-from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
@@ -101,11 +100,9 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
                     else:
                         gathered.feed(name, batch)
         spending.add_rows(part)
-        rows = {name: part[name] for name in READS.keys() & part.keys() if not isinstance(part[name], Codes)}
-        traffic.add_rows({name: run.builder.resolve(name, table) for name, table in rows.items()})
+        traffic.add_rows({name: run.builder.resolve(name, part[name]) for name in READS.keys() & part.keys()})
         for sums in run.sums:
             traffic.add(sums)
-        del rows  # else tables stay that evidence takes out of the part
         evidence.take(part)
         spare.give_back()
         still = counted if spending.full else _together(wanted, BUDGET.tables)

@@ -19,7 +19,7 @@ from kdissect.engine.books import Books
 from kdissect.engine.inputs import CaptureFiles, Inputs, Packets, Segments
 from kdissect.engine.passes.measures import measures
 from kdissect.engine.passes.watermark import NOTHING_YET, watermark
-from kdissect.engine.pipeline import Rows, Strand, completed, enter
+from kdissect.engine.pipeline import RunPart, Strand, completed, enter
 from kdissect.engine.readahead import read
 from kdissect.engine.timings import KAFKA, REST, TCP
 from kdissect.kafka.completed import Completed
@@ -148,19 +148,19 @@ class Pass:
         books.capture_problems(number, capture)
         books.quality += measures(number, capture, scanner, books.ledger, books.builder.selected)
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[RunPart]:
         """Unresolved rows, part by part; those of a block together, once it is done."""
         yield from self.block_by_block(self.exchanges())
 
-    def block_by_block(self, exchanges: Iterator[Completed | None]) -> Iterator[Rows]:
+    def block_by_block(self, exchanges: Iterator[Completed | None]) -> Iterator[RunPart]:
         """Unresolved rows of finished exchanges (None: a block ends), and a part without any before the next block is
         read. So the caller can let go of rows before there are others."""
-        held: list[Rows] = []
+        held: list[RunPart] = []
         for done in exchanges:
             if done is None:
                 yield from self.handed_on(held)
                 held = []
-                yield Rows({}, block=self.block)
+                yield RunPart({}, block=self.block)
                 continue
             for part in self.books.rows_of(done):
                 part.block = self.block
@@ -170,7 +170,7 @@ class Pass:
                     held.append(part)
         yield from self.handed_on(held)
 
-    def handed_on(self, rows: Iterable[Rows]) -> Iterator[Rows]:
+    def handed_on(self, rows: Iterable[RunPart]) -> Iterator[RunPart]:
         """The rows of a block; then the watermark goes up to what holds behind it."""
         yield from rows
         self.watermark = self._mark

@@ -19,7 +19,7 @@ from kdissect.capture.window import View
 from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.passes.one_pass import Pass
 from kdissect.engine.passes.watermark import NOTHING_YET
-from kdissect.engine.pipeline import Rows, Strand
+from kdissect.engine.pipeline import RunPart, Strand
 from kdissect.engine.readahead import Ahead, Offer, Reading, jobs
 from kdissect.engine.timings import REST, WAITING, Timings
 from kdissect.kafka.streams.dissector import by_flow
@@ -38,7 +38,7 @@ frames take 7 % longer by the clock. A third one takes no memory to speak of."""
 class SharedPass(Pass):
     """A pass whose large captures several threads work on, where the settings have them."""
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[RunPart]:
         """See Pass."""
         if self._settings.jobs == 1:
             yield from super().rows()
@@ -100,7 +100,7 @@ class _Shared:
         builder, walker = (books.builder.apart(ledger.connections) for _ in range(2))
         return Strand(self.capture, view, books.wishes, ledger, builder, None, Timings(), walker)
 
-    def rows(self) -> Iterator[Rows]:
+    def rows(self) -> Iterator[RunPart]:
         """Unresolved rows, block by block."""
         run, builder = self.run, self.run.books.builder
         run.books.ledger.begin(self.number)
@@ -130,7 +130,7 @@ class _Shared:
         clock.at(REST)
         return block
 
-    def _rows(self, block: _Followed) -> list[Rows]:
+    def _rows(self, block: _Followed) -> list[RunPart]:
         clock = self.run.books.settings.timings
         number = self.run.block - (block.end is not None)
         found = [

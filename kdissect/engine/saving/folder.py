@@ -17,6 +17,7 @@ import pyarrow as pa
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.stage import NO_WATERMARK
 from kdissect.arrays.dictionaries import join_tables
+from kdissect.arrays.rows import Rows
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot, Working
 from kdissect.engine.bounds.spool import Spool
@@ -66,14 +67,14 @@ class InFlight:
     def __init__(self) -> None:
         self._times = np.zeros(0, np.int64)
 
-    def take_off(self, exchanges: pa.Table | None) -> None:
+    def take_off(self, exchanges: Rows) -> None:
         """These go in."""
-        if exchanges is not None and exchanges.num_rows:
+        if exchanges.num_rows:
             self._times = np.sort(np.concatenate([self._times, _request_times(exchanges)]), kind="stable")
 
-    def land(self, exchanges: pa.Table | None) -> None:
+    def land(self, exchanges: Rows) -> None:
         """These came back."""
-        if exchanges is None or not exchanges.num_rows:
+        if not exchanges.num_rows:
             return
         back = np.sort(_request_times(exchanges), kind="stable")
         among_equal = np.arange(len(back)) - np.searchsorted(back, back)
@@ -86,10 +87,9 @@ class InFlight:
         return int(self._times[0]) if len(self._times) else NO_WATERMARK
 
 
-def _request_times(exchanges: pa.Table) -> npt.NDArray[np.int64]:
+def _request_times(exchanges: Rows) -> npt.NDArray[np.int64]:
     """`_time` of rows, those that have none last."""
-    times: npt.NDArray[np.int64] = exchanges[TIME_KEY].fill_null(NO_WATERMARK).to_numpy()
-    return times
+    return exchanges.ints(TIME_KEY, NO_WATERMARK)
 
 
 class Folder:
@@ -128,9 +128,9 @@ class Folder:
 
     def feed(self, lot: Lot) -> None:
         """The next rows."""
-        self._flight.take_off(lot.tables.get("exchanges"))
+        self._flight.take_off(Rows.of(lot.rows.get("exchanges")))
         part = self._working.feed(lot)
-        self._flight.land(part.get("exchanges"))
+        self._flight.land(Rows.of(part.get("exchanges")))
         self._write_part(part, min(lot.mark, self._flight.earliest) if self.wish.as_read else NOTHING_YET)
 
     def lots_end(self) -> None:

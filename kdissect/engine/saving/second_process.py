@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from kdissect.arrays.ipc_streams import write_stream
+from kdissect.arrays.rows import as_rows, as_tables
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot
 from kdissect.engine.bounds.spare_memory import few_collections, frugal
@@ -109,8 +110,8 @@ class FolderApart:
 
     def feed(self, lot: Lot) -> None:
         """As `Folder.feed`."""
-        tables: dict[Any, pa.Table] = {**lot.tables, **lot.messages}
-        lot.tables.clear()
+        tables: dict[Any, pa.Table] = {**as_tables(lot.rows), **lot.messages}
+        lot.rows.clear()
         self._call("feed", lot.mark, tables)
 
     def lots_end(self) -> None:
@@ -301,4 +302,4 @@ def _do(folder: Folder, method: str, message: Any, tables: dict[Any, pa.Table]) 
         folder.add(message, tables[message])
     else:
         messages = {key: tables.pop(key) for key in list(tables) if isinstance(key, tuple)}  # others have names
-        folder.feed(Lot(tables, messages, message))
+        folder.feed(Lot(as_rows(tables), messages, message))

@@ -28,7 +28,7 @@ from kdissect.schema.fit import Programs
 from kdissect.schema.layout import Layout, Wanted
 from kdissect.schema.library import Library, compile_library, fields_of, own_library
 from kdissect.schema.model import Api
-from kdissect.schema.program import Rows, compile_layout
+from kdissect.schema.program import ProgramRows, compile_layout
 from kdissect.schema.vm import APART_WIDTH, Bodies, Layouts, Skim, count, sort, tally
 
 Ints = npt.NDArray[Any]
@@ -218,7 +218,7 @@ class Decoder:
             old.programs.copy(), old.rows, old.tags, old.constants, dict(old.layouts), dict(old.shapes),
             dict(old.compiled), old.counters, old.columns,
         )  # fmt: skip
-        rows = Rows(old.rows.size // k.STRIDE, old.tags.size // k.TAG_STRIDE, old.constants.size)
+        rows = ProgramRows(old.rows.size // k.STRIDE, old.tags.size // k.TAG_STRIDE, old.constants.size)
         for which in missing:
             if which in state.compiled:
                 continue

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.deliveries.delivery_summary import first_known, without_followers
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import NULL_TIME, instants, ints, numbers, reals, times
-from kdissect.report.rows import CELLS, NONE, SERIES, find_steps, step_edges
+from kdissect.report.figure_rows import CELLS, NONE, SERIES, find_steps, step_edges
 
 READ: Mapping[str, Sequence[str]] = {
     "deliveries": ("produced_at", "delivery_ms", "waited_for", "is_follower", "topic", "topic_id", "client_id",

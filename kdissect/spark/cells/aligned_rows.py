@@ -21,7 +21,7 @@ from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import DELIVERIES, TOPIC_TRAFFIC, TRACED, TRANSACTIONS
 from kdissect.tables.order import sort_columns
 
-Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+Data = TypeVar("Data", pa.Table, pa.RecordBatch)
 
 ALIGNED = "aligned "
 """Before the name of a table: rows of it that were staged together with those of others. All rows of an exchange have
@@ -79,7 +79,7 @@ class AlignedRows:
                 yield rows([Cell(ALIGNED + name, "", data, 0, self._lot, self._origin)])
 
 
-def narrow_rows(name: str, rows: Rows, columns: Collection[str], carrying: bool) -> Rows:
+def narrow_rows(name: str, rows: Data, columns: Collection[str], carrying: bool) -> Data:
     """The columns that are read of some rows of a table, with helper columns; of exchanges those in CARRYING alone
     where `carrying`."""
     names = rows.schema.names

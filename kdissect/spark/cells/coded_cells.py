@@ -1,4 +1,4 @@
-"""Rows that only the analysis reads (`Codes`, `NamedFetches`) as bytes, for the shuffle.
+"""Rows that only the analysis reads (`Rows` of integers, `NamedFetches`) as bytes, for the shuffle.
 
 Columns are written one by one, each in the smallest integers that hold it; one that has the same value in all rows is
 written as that value alone. Names are written as far as the rows use them.
@@ -7,17 +7,16 @@ written as that value alone. Names are written as far as the rows use them.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.analysis.exchange_keys import keys_of
-from kdissect.arrays.arrow import begins, stretches
-from kdissect.arrays.codes import Codes, Column, Int64s, Texts
+from kdissect.arrays.arrow import Int64s
 from kdissect.arrays.growing import runs
 from kdissect.arrays.ipc_streams import pack_stream
+from kdissect.arrays.rows import Column, Rows, Texts
 from kdissect.spark.cells.segment_cells import TYPES, find_narrowest
 from kdissect.spark.cells.table_cells import OPTIONS
 from kdissect.tables.fetch_rows import (
@@ -30,7 +29,7 @@ from kdissect.tables.fetch_rows import (
     partitions_of,
 )
 
-CodedRows = Codes | NamedFetches
+CodedRows = TypeVar("CodedRows", Rows, NamedFetches)
 Numbers = npt.NDArray[Any]
 COUNTS = (b"rows", b"partitions")
 """What the schema says besides: how many rows there are of each."""
@@ -44,10 +43,37 @@ Columns = dict[str, Numbers]
 Names = dict[str, Sequence[str | None]]
 
 
-def pack_rows(rows: CodedRows) -> bytes:
-    """Rows as bytes for `unpack_rows`. Of fetches the row in their block is left out, and what the analysis fills in
+def pack_rows(rows: Rows) -> bytes:
+    """Rows whose columns are integers, numbers and `Texts` as bytes for `unpack_rows`."""
+    columns: Columns = {}
+    names: Names = {}
+    for name, column in rows.columns.items():
+        if isinstance(column, Texts):
+            columns[name], used = _used_texts(column.codes, len(column.values))
+            names[name] = [column.values[code] for code in used]
+        else:
+            columns[name] = column
+    return _packed(columns, {}, names)
+
+
+def pack_fetches(rows: NamedFetches) -> bytes:
+    """Fetches as bytes for `unpack_fetches`. Their row in their block is left out, and what the analysis fills in
     (OF_SESSIONS)."""
-    columns, partitions, names = _codes_columns(rows) if isinstance(rows, Codes) else _fetch_columns(rows)
+    fetches = _columns(fetches_of(rows.rows.fetches), {"exchange", *OF_SESSIONS[0]})
+    partitions = _columns(partitions_of(rows.rows.partitions), OF_SESSIONS[1])
+    fetches["broker"], brokers = _used_texts(fetches["broker"], len(rows.brokers))
+    fetches["client"], clients = _used_texts(fetches["client"], len(rows.clients))
+    partitions["topic"], topics = _used_texts(partitions["topic"], len(rows.topics))
+    names: Names = {
+        "broker": [rows.brokers[code] for code in brokers],
+        "client": [rows.clients[code] for code in clients],
+        "topic": [rows.topics[code][0] for code in topics],
+        "topic_id": [rows.topics[code][1] for code in topics],
+    }
+    return _packed(fetches, partitions, names)
+
+
+def _packed(columns: Columns, partitions: Columns, names: Names) -> bytes:
     made = {name: _as_one(pa.array(_narrowed(column))) for name, column in columns.items()}
     made |= {OF_PARTITIONS + name: _as_one(pa.array(_narrowed(column))) for name, column in partitions.items()}
     made |= {NAMES + name: _as_one(pa.array(texts, pa.string())) for name, texts in names.items()}
@@ -56,9 +82,32 @@ def pack_rows(rows: CodedRows) -> bytes:
     return data
 
 
-def unpack_rows(data: bytes, origin: int) -> CodedRows:
-    """The rows in these bytes. `origin`: number of the task that decoded them, in place of a fetch's row in its
+def unpack_rows(data: bytes) -> Rows:
+    """The rows in these bytes."""
+    columns, _, names, (rows, _) = _unpacked(data)
+    made: dict[str, Column] = {}
+    for name, column in columns.items():
+        wide: Any = np.empty(rows, np.float64 if column.dtype.kind == "f" else np.int64)
+        wide[:] = column
+        made[name] = Texts(wide, names[name]) if name in names else wide
+    return Rows(made, rows)
+
+
+def unpack_fetches(data: bytes, origin: int) -> NamedFetches:
+    """The fetches in these bytes. `origin`: number of the task that decoded them, in place of a fetch's row in its
     block."""
+    columns, partitions, names, (rows, inner) = _unpacked(data)
+    found = FetchRows(np.empty((rows, FETCH_WIDTH), np.int64), np.empty((inner, PARTITION_WIDTH), np.int64))
+    for records, given in ((fetches_of(found.fetches), columns), (partitions_of(found.partitions), partitions)):
+        for name, column in given.items():
+            records[name] = column
+    fetches_of(found.fetches)["exchange"] = origin
+    topics = list(zip(names["topic"], names["topic_id"], strict=True))
+    return NamedFetches(found, names["broker"], [text or "" for text in names["client"]], topics)
+
+
+def _unpacked(data: bytes) -> tuple[Columns, Columns, Names, tuple[int, int]]:
+    """What `_packed` was given, columns of equal values as one, and how many rows there are of each."""
     columns: Columns = {}
     partitions: Columns = {}
     names: Names = {}
@@ -72,84 +121,16 @@ def unpack_rows(data: bytes, origin: int) -> CodedRows:
             partitions[name.removeprefix(OF_PARTITIONS)] = column.values.to_numpy()
         else:
             columns[name] = column.values.to_numpy()
-    if not partitions:
-        return _codes(columns, rows, names)
-    found = FetchRows(np.empty((rows, FETCH_WIDTH), np.int64), np.empty((inner, PARTITION_WIDTH), np.int64))
-    for records, given in ((fetches_of(found.fetches), columns), (partitions_of(found.partitions), partitions)):
-        for name, column in given.items():
-            records[name] = column
-    fetches_of(found.fetches)["exchange"] = origin
-    topics = list(zip(names["topic"], names["topic_id"], strict=True))
-    return NamedFetches(found, names["broker"], [text or "" for text in names["client"]], topics)
-
-
-def keys_of_rows(rows: CodedRows) -> tuple[Int64s, Int64s]:
-    """The keys of rows' exchanges (`exchange_keys`), of `NamedFetches` those of fetches."""
-    if isinstance(rows, Codes):
-        return keys_of(rows)
-    found = fetches_of(rows.rows.fetches)
-    return np.ascontiguousarray(found["connection"]), np.ascontiguousarray(found["ordinal"])
+    return columns, partitions, names, (rows, inner)
 
 
 def split_rows(rows: CodedRows, lots: Int64s) -> list[tuple[int, CodedRows]]:
     """Rows cut by the lots that they are of, in whose order they come; those of a lot keep their order."""
     order = None if (lots[1:] >= lots[:-1]).all() else np.argsort(lots, kind="stable")
     if order is not None:
-        rows, lots = take_rows(rows, order), lots[order]
-    if isinstance(rows, Codes):
-        return [(int(lots[at]), rows.slice(at, end - at)) for at, end in runs(lots)]
-    fetches, partitions = rows.rows
-    first = begins(fetches_of(fetches)["partitions"])
-    return [
-        (int(lots[at]), rows._replace(rows=FetchRows(fetches[at:end], partitions[first[at] : first[end]])))
-        for at, end in runs(lots)
-    ]
-
-
-def take_rows(rows: CodedRows, at: Int64s) -> CodedRows:
-    """The rows at these places; fetches with their partitions."""
-    if isinstance(rows, Codes):
-        return rows.take(at)
-    fetches, partitions = rows.rows
-    sizes = fetches_of(fetches)["partitions"]
-    members = stretches(begins(sizes)[:-1][at], sizes[at])[1]
-    return rows._replace(rows=FetchRows(fetches[at], partitions[members]))
-
-
-def _codes_columns(rows: Codes) -> tuple[Columns, Columns, Names]:
-    columns: Columns = {}
-    names: Names = {}
-    for name, column in rows.columns.items():
-        if isinstance(column, Texts):
-            columns[name], used = _used_texts(column.codes, len(column.values))
-            names[name] = [column.values[code] for code in used]
-        else:
-            columns[name] = column
-    return columns, {}, names
-
-
-def _codes(columns: Columns, rows: int, names: Names) -> Codes:
-    made: dict[str, Column] = {}
-    for name, column in columns.items():
-        wide: Any = np.empty(rows, np.float64 if column.dtype.kind == "f" else np.int64)
-        wide[:] = column
-        made[name] = Texts(wide, names[name]) if name in names else wide
-    return Codes(made, rows)
-
-
-def _fetch_columns(rows: NamedFetches) -> tuple[Columns, Columns, Names]:
-    fetches = _columns(fetches_of(rows.rows.fetches), {"exchange", *OF_SESSIONS[0]})
-    partitions = _columns(partitions_of(rows.rows.partitions), OF_SESSIONS[1])
-    fetches["broker"], brokers = _used_texts(fetches["broker"], len(rows.brokers))
-    fetches["client"], clients = _used_texts(fetches["client"], len(rows.clients))
-    partitions["topic"], topics = _used_texts(partitions["topic"], len(rows.topics))
-    names: Names = {
-        "broker": [rows.brokers[code] for code in brokers],
-        "client": [rows.clients[code] for code in clients],
-        "topic": [rows.topics[code][0] for code in topics],
-        "topic_id": [rows.topics[code][1] for code in topics],
-    }
-    return fetches, partitions, names
+        rows, lots = rows.take(order), lots[order]
+    ends = list(runs(lots))
+    return [(int(lots[at]), part) for (at, _), part in zip(ends, rows.cut(ends), strict=True)]
 
 
 def _columns(records: Any, without: Collection[str]) -> Columns:
@@ -179,7 +160,7 @@ def _narrowed(column: Numbers) -> Numbers:
 
 
 def _used_texts(codes: Int64s, count: int) -> tuple[Int64s, Sequence[int]]:
-    """Codes into the texts that are used, out of `count` ones, and which these are; below 0 is none."""
+    """Rows into the texts that are used, out of `count` ones, and which these are; below 0 is none."""
     if count <= KEPT_TEXTS:
         return codes, range(count)
     used = np.unique(codes[codes >= 0])

@@ -47,12 +47,12 @@ from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import NULL_TIME, Coder
-from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import join_tables
+from kdissect.arrays.rows import Rows
 from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.engine.analysed_run import resolve_coded
 from kdissect.spark.cells.aligned_rows import narrow_rows
-from kdissect.spark.cells.coded_cells import unpack_rows
+from kdissect.spark.cells.coded_cells import unpack_fetches, unpack_rows
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, join_cells, note, read_cell, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import GROUPED, SENT, coded_tables, message_kind
@@ -75,8 +75,9 @@ from kdissect.tables.declaration.readers import (
     TRANSACTIONS,
 )
 from kdissect.tables.fetch_rows import ORIGIN, NamedFetches
-from kdissect.tables.order import order, order_parts, sort_columns
+from kdissect.tables.order import order, order_parts, order_rows, sort_columns
 from kdissect.tables.recording import producers_table
+from kdissect.tables.table_block import MADE_LATER, READ_ASIDE
 
 MADE = tuple(name for name, one in TABLES.items() if one.progressive and name != COMMITS)
 """Tables that come out of this stage, where the analysis takes part in them."""
@@ -195,10 +196,10 @@ def analyse(
     for broker, cells in groupby(cells_of(batches), lambda one: one.broker):
         stage, mine = _begin_analysis(wanted, cells, feeding)
         cluster, name = split_broker(broker)
-        for tables in feeding.analyse(stage, cluster, mine, None if ends is None else ends[broker]):
-            yield from _staged(tables, plan, name)
+        for settled in feeding.analyse(stage, cluster, mine, None if ends is None else ends[broker]):
+            yield from _staged(stage.show_rows(settled), plan, name)
             if tells:
-                yield from telling.take(tables)
+                yield from telling.take(settled)
         if ends is not None:
             yield rows([Cell(STATE, broker, dumped(stage.carried(), CarriedStages), NULL_TIME, -1)])
     yield from telling.rest()
@@ -214,9 +215,10 @@ def _begin_analysis(
 ) -> tuple[Stages, Iterator[Cell]]:
     """The analysis of a broker as its rows find it, and these."""
     stage, first = Stages(columns, waiting=WAITING), next(cells)
-    if first.table != STATE:
-        return stage, chain([first], cells)
-    stage.go_on(loaded(first.data, CarriedStages))
+    if first.table == STATE:
+        stage.go_on(loaded(first.data, CarriedStages))
+    else:
+        cells = chain([first], cells)
     if feeding.coded:
         stage.hide(feeding.vocabulary)
     return stage, cells
@@ -234,8 +236,8 @@ class Feeding:
 
     def analyse(
         self, stage: Stages, cluster: str | None, cells: Iterator[Cell], end: int | None
-    ) -> Iterator[Mapping[str, pa.Table]]:
-        """Tables out of one broker's lots, as far as they are settled. Later rows are not before the `end`; None: there
+    ) -> Iterator[Mapping[str, Rows]]:
+        """Rows out of one broker's lots, as far as they are settled. Later rows are not before the `end`; None: there
         are none."""
         none = self._no_rows(stage, cluster)
         parts: dict[str, list[Any]] = {}
@@ -255,24 +257,25 @@ class Feeding:
         if end is not None:
             yield stage.release()
 
-    def _no_rows(self, stage: Stages, cluster: str | None) -> dict[str, pa.Table]:
-        """The tables that are fed in place of those without rows in a lot."""
+    def _no_rows(self, stage: Stages, cluster: str | None) -> dict[str, Rows]:
+        """What is fed of tables without rows in a lot."""
         builder = self._builder
         none = {name: builder.finished(name, []) for name in stage.tables if name in builder.columns}
         if "api_versions" in none:
             offered = {"api_versions": builder.offered.table(builder.brokers)}
             none |= rows_of_cluster(offered, cluster)
-        return none | {name: Codes({}, 0) for name in self.coded & none.keys()}
+        return {name: Rows.of(None if name in self.coded else table) for name, table in none.items()}
 
     def _read_piece(self, staged: Cell) -> tuple[str, Any]:
         """Rows of a lot, and which these are."""
+        if staged.table == READ_ASIDE:
+            return staged.table, unpack_fetches(staged.data, staged.origin)
         if staged.table in self.coded:
-            known = unpack_rows(staged.data, staged.origin)
-            if isinstance(known, Codes) and staged.table in TELLING:
+            known = unpack_rows(staged.data)
+            if staged.table in TELLING:
                 known = known.with_columns({ORIGIN: np.full(known.num_rows, staged.origin, np.int64)})
-            if isinstance(known, Codes) and staged.table == "produce_partitions":
-                pieces = [known]
-                return staged.table, Later(lambda: pieces, known.num_rows)
+            if staged.table == MADE_LATER:
+                return staged.table, Later(lambda: [known], known.num_rows)
             return staged.table, known
         piece, name = read_cell(staged.data), "exchanges" if staged.table == FEW else staged.table
         if name in TELLING:
@@ -280,20 +283,20 @@ class Feeding:
         return name, piece
 
     def _resolved(
-        self, none: Mapping[str, pa.Table], parts: Mapping[str, Sequence[Any]]
-    ) -> tuple[dict[str, pa.Table], dict[tuple[int, int], pa.Table], list[NamedFetches]]:
+        self, none: Mapping[str, Rows], parts: Mapping[str, Sequence[Any]]
+    ) -> tuple[dict[str, Rows], dict[tuple[int, int], pa.Table], list[NamedFetches]]:
         """Rows, messages and fetches that were read aside, with all names."""
         tables = dict(none)
         messages: dict[tuple[int, int], pa.Table] = {}
         builder, coded = self._builder, {name: parts[name] for name in self.coded & parts.keys()}
         codes, fetches = resolve_coded(builder, coded, self.vocabulary)
-        tables |= {name: order(name, known) for name, known in codes.items()}
+        tables |= {name: order_rows(name, known) for name, known in codes.items()}
         for name, pieces in parts.items():
             if name in coded:
                 continue
             whole = builder.resolve(name, join_tables(pieces))
             if name in SCHEMAS:
-                tables[name] = order(name, whole)
+                tables[name] = order_rows(name, Rows.of(whole))
             else:
                 messages[message_kind(name)] = whole
         return tables, messages, fetches
@@ -302,7 +305,7 @@ class Feeding:
 def _staged(tables: Mapping[str, pa.Table], plan: Plan, broker: str) -> Iterator[pa.RecordBatch]:
     """Pieces of the tables asked for, and what findings read of them. Rows of `exchanges` were never here."""
     for name, table in tables.items():
-        if name not in MADE or name == "exchanges" or not table.num_rows or isinstance(table, Codes):
+        if name not in MADE or name == "exchanges" or not table.num_rows:
             continue
         if ORIGIN in table.column_names:
             table = table.drop_columns([ORIGIN])

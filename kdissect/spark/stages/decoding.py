@@ -165,7 +165,7 @@ class Decoding:
         self._rows_by_table = not plan.tables.keys() <= FROM_ALIGNED.keys()
         self._lots = Lots(self._brokers, len(plan.labels), origin)
 
-    def staged(self, parts: Iterable[pipeline.Rows]) -> Iterator[pa.RecordBatch]:
+    def staged(self, parts: Iterable[pipeline.RunPart]) -> Iterator[pa.RecordBatch]:
         """Rows of the tables that come part by part; empty batches where parts are empty."""
         pieces = Pieces(self.plan.pieces) if self.plan.pieces else None
         with nullcontext() if pieces is None else pieces:
@@ -173,14 +173,17 @@ class Decoding:
             if pieces is not None:
                 pieces.wait()
 
-    def _staged(self, parts: Iterable[pipeline.Rows], stash: Stash) -> Iterator[pa.RecordBatch]:
+    def _staged(self, parts: Iterable[pipeline.RunPart], stash: Stash) -> Iterator[pa.RecordBatch]:
         lots, aligned = self._lots, AlignedRows(self.plan.tables, self._origin)
         for part in parts:
             yield from aligned.take(part.tables)
             mine = {message_name(*kind): batch for kind, batch in part.beside.items()}
             coded: dict[str, Any] = {}
+            aside: Any = None
             for name, batch in part.tables.items():
-                if name in self._coded:
+                if name == READ_ASIDE:
+                    aside = batch
+                elif name in self._coded:
                     coded[name] = batch
                 elif name == "exchanges" and FEW in self.by_broker:
                     mine[name] = batch.select([one for one in batch.schema.names if one in self._read_of_exchanges])
@@ -190,7 +193,7 @@ class Decoding:
                     mine[name] = batch
                 elif self._rows_by_table:
                     yield from stash.put(name, batch)
-            yield from lots.take(mine, coded)
+            yield from lots.take(mine, coded, aside)
             if not part.tables:
                 yield NOTHING
         yield from stash.rest()
@@ -278,11 +281,11 @@ class Following(Decoding):
         yield from self.end()
         yield rows([*(Cell(FILE, "", found) for found in facts), *([kept_note(UNITS, sent, int)] if sent else [])])
 
-    def _parts(self) -> Iterator[pipeline.Rows]:
+    def _parts(self) -> Iterator[pipeline.RunPart]:
         """Rows part by part, with empty ones in between: exchanges may have left."""
         for done in Run(self.books, self.inputs).completed():
             yield from self.books.rows_of(done)
-            yield pipeline.Rows({})
+            yield pipeline.RunPart({})
 
 
 def _without_acks(batch: pa.RecordBatch) -> list[str]:
@@ -309,7 +312,7 @@ def stage_by_broker(tables: Mapping[str, Sequence[str]]) -> Stage:
 def coded_tables(tables: Mapping[str, Sequence[str]]) -> frozenset[str]:
     """The staged tables whose rows are `coded_cells.pack_rows`, for the analysis alone reads them: all that may be, or
     none."""
-    return HIDDEN | {READ_ASIDE} if Stage(tables).hidden else frozenset()
+    return HIDDEN | {READ_ASIDE} if Stage(tables).only_holds else frozenset()
 
 
 def split_tables(stage: Stage) -> frozenset[str]:

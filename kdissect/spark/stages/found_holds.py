@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.holds.exchange_holds import THROTTLED, TOLD_ELSEWHERE, WAITS, hold_columns, no_waits, told_holds
-from kdissect.arrays.arrow import Int64s, ints, reals, with_columns
+from kdissect.arrays.arrow import Int64s, reals, with_columns
 from kdissect.arrays.growing import runs
 from kdissect.arrays.mixing import mixed
+from kdissect.arrays.rows import Rows
 from kdissect.spark.cells.table_cells import Cell, cell, rows
 from kdissect.tables.fetch_rows import ORIGIN
 
@@ -37,12 +38,12 @@ class Telling:
     def __init__(self) -> None:
         self._kept: dict[int, list[pa.Table]] = {}
 
-    def take(self, tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
-        """Settled rows; staged rows when there are enough."""
+    def take(self, settled: Mapping[str, Rows]) -> Iterator[pa.RecordBatch]:
+        """Settled rows by table; staged rows when there are enough."""
         for name in TELLING:
-            table = tables.get(name)
-            if table is not None and table.num_rows and ORIGIN in table.column_names:
-                self._note(table)
+            mine = settled.get(name)
+            if mine is not None and mine.num_rows and mine.has(ORIGIN):
+                self._note(mine)
         for origin in [origin for origin, kept in self._kept.items() if _count(kept) >= CELL_ROWS]:
             yield self._out(origin)
 
@@ -51,16 +52,16 @@ class Telling:
         for origin in list(self._kept):
             yield self._out(origin)
 
-    def _note(self, table: pa.Table) -> None:
-        codes, waits = told_holds(table)
+    def _note(self, settled: Rows) -> None:
+        codes, waits = told_holds(settled)
         kept = (codes >= 0) | (~np.isnan(waits[:THROTTLED])).any(axis=0) | (waits[THROTTLED] > 0)
-        if "api_key" in table.column_names:  # of `exchanges`: those of Fetch and Produce are told by their own tables
-            kept &= ~np.isin(ints(table, "api_key"), TOLD_ELSEWHERE)
+        if settled.has("api_key"):  # of `exchanges`: those of Fetch and Produce are told by their own tables
+            kept &= ~np.isin(settled.ints("api_key"), TOLD_ELSEWHERE)
         mine = np.flatnonzero(kept)
-        origins = ints(table, ORIGIN)[mine]
+        origins = settled.ints(ORIGIN)[mine]
         mine = mine[np.argsort(origins, kind="stable")]
         origins = np.sort(origins)
-        high, n = keys_of(table)
+        high, n = keys_of(settled)
         for begin, end in runs(origins):
             at = mine[begin:end]
             made = pa.table([high[at], n[at], codes[at], *waits[:, at]], schema=SCHEMA)

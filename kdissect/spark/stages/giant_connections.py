@@ -19,7 +19,7 @@ import numpy.typing as npt
 from kdissect.arrays.growing import grown
 from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.engine.books import Books
-from kdissect.engine.pipeline import Rows
+from kdissect.engine.pipeline import RunPart
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.exchanges.detached import Detached, DetachedCompletion, detach, detachable, join_detached, sizes
 from kdissect.kafka.streams.dissector import Harvest
@@ -135,7 +135,7 @@ class Departures:
         self._count = self._bytes = 0
 
 
-def rows_of_units(books: Books, plan: Plan, units: Iterable[bytes]) -> Iterator[Rows]:
+def rows_of_units(books: Books, plan: Plan, units: Iterable[bytes]) -> Iterator[RunPart]:
     """The rows of the units' exchanges; after those of each unit empty ones."""
     completion = DetachedCompletion(books.decoder, plan.unit)
     opened: dict[int, Files] = {}
@@ -154,7 +154,7 @@ def rows_of_units(books: Books, plan: Plan, units: Iterable[bytes]) -> Iterator[
         for done in completion.complete(one.exchanges, one.names, books.ledger, files, files.read_ranges):
             yield from books.rows_of(done)
         books.builder.block_ended()
-        yield Rows({})
+        yield RunPart({})
     for files in opened.values():
         files.close()
     hidden = np.unique(np.concatenate([np.zeros(0, np.uint64), *hidden_in]))

@@ -20,11 +20,14 @@ from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import NULL_TIME, Coder, ints, reals, times
 from kdissect.arrays.dictionaries import unified
 from kdissect.arrays.growing import runs
+from kdissect.arrays.rows import Rows
 from kdissect.schema.apikeys import ApiKey
-from kdissect.spark.cells.coded_cells import CodedRows, keys_of_rows, pack_rows, split_rows
+from kdissect.spark.cells.coded_cells import pack_fetches, pack_rows, split_rows
 from kdissect.spark.cells.table_cells import Cell, cell, rows
 from kdissect.tables.coded_rows import Later, produce_rows
 from kdissect.tables.declaration.model import ACKS_KEY
+from kdissect.tables.fetch_rows import NamedFetches
+from kdissect.tables.table_block import READ_ASIDE
 
 Words = npt.NDArray[np.int64]
 
@@ -60,8 +63,10 @@ class Lots:
         self._origin = origin
         self._most = min(max(WAITING // max(partitions, 1), LEAST), MOST)
         self._kept: dict[str, list[pa.RecordBatch]] = {}
-        self._coded: list[tuple[str, CodedRows]] = []
+        self._coded: list[tuple[str, Rows]] = []
         """Rows that do not come as tables, by the table that they are of."""
+        self._aside: list[NamedFetches] = []
+        """Fetches that were read aside."""
         self._rows = self._bytes = 0
         self._number = 0
         self._throttled = np.zeros(0, np.int64)
@@ -70,11 +75,12 @@ class Lots:
         """Broker -> rows so far."""
 
     def take(
-        self, tables: Mapping[str, pa.RecordBatch], coded_tables: Mapping[str, CodedRows | Later] | None = None
-    ) -> Iterator[pa.RecordBatch]:
+        self, tables: Mapping[str, pa.RecordBatch], coded_tables: Mapping[str, Rows | Later] | None = None,
+        fetches: NamedFetches | None = None,
+    ) -> Iterator[pa.RecordBatch]:  # fmt: skip
         """All rows of some exchanges; staged rows when there are enough. `coded_tables`: tables whose rows come as
         codes, for the analysis alone reads them. Then `exchanges` have ACKS_KEY, and rows of `produces` are made of
-        them."""
+        them. `fetches`: those that were read aside."""
         given = {name: batch for name, batch in tables.items() if batch.num_rows}
         if any(name in self._kept and self._kept[name][0].schema != batch.schema for name, batch in given.items()):
             yield from self.rest()
@@ -87,6 +93,9 @@ class Lots:
                 if part.num_rows:
                     self._coded.append((name, part))
                     self._rows += part.num_rows
+        if fetches is not None and fetches.num_rows:
+            self._aside.append(fetches)
+            self._rows += fetches.num_rows
         if self._rows >= GATHERED_ROWS or self._bytes >= GATHERED_BYTES:
             yield from self.rest()
 
@@ -94,6 +103,7 @@ class Lots:
         """Staged rows of everything that is left."""
         kept, self._kept, self._rows, self._bytes = self._kept, {}, 0, 0
         coded, self._coded = self._coded, []
+        aside, self._aside = self._aside, []
         if not kept:
             return
         tables = {name: unified(pa.Table.from_batches(batches)) for name, batches in kept.items()}
@@ -105,17 +115,18 @@ class Lots:
         }
         codes, brokers = self._brokers(base)
         if ACKS_KEY in base.column_names:
-            if (produces := produce_rows(base, Coder())).num_rows:
+            if (produces := produce_rows(Rows.of(base), Coder())).num_rows:
                 coded.append(("produces", produces))
             base = tables["exchanges"] = base.drop_columns([ACKS_KEY])
-        coded_owners = [locate(keys_of_rows(piece), keys) for _, piece in coded]
+        coded_owners = [locate(keys_of(piece), keys) for _, piece in coded]
+        aside_owners = [locate(piece.keys, keys) for piece in aside]
         if "exchanges" in tables:
             read, self._throttled = few(base, self._throttled)
             del tables["exchanges"], owners["exchanges"]
             if len(read):
                 tables[FEW], owners[FEW] = base.take(pa.array(read)), read
         weights = np.zeros(len(codes), np.int64)
-        for owner in (*owners.values(), *coded_owners):
+        for owner in (*owners.values(), *coded_owners, *aside_owners):
             weights += np.bincount(owner[owner >= 0], minlength=len(codes))
         lots, order, first = _cut(codes, weights, self._most)
         since = _instants(base)[order]
@@ -128,11 +139,16 @@ class Lots:
             for lot, part in _parts(table, lots[owners[name]]):
                 made.append(Cell(name, of[lot], cell(part), at[lot], self._number + lot, self._origin))
             yield rows(made)
-        for (name, piece), owner in zip(coded, coded_owners, strict=True):
-            made = []
-            for lot, part in split_rows(piece, lots[owner]):
-                made.append(Cell(name, of[lot], pack_rows(part), at[lot], self._number + lot, self._origin))
-            yield rows(made)
+        packed = [
+            (name, [(lot, pack_rows(part)) for lot, part in split_rows(piece, lots[owner])])
+            for (name, piece), owner in zip(coded, coded_owners, strict=True)
+        ]
+        packed += [
+            (READ_ASIDE, [(lot, pack_fetches(part)) for lot, part in split_rows(piece, lots[owner])])
+            for piece, owner in zip(aside, aside_owners, strict=True)
+        ]
+        for name, parts in packed:
+            yield rows([Cell(name, of[lot], data, at[lot], self._number + lot, self._origin) for lot, data in parts])
         self._number += len(first)
 
 

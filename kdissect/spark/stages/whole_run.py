@@ -21,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.deliveries.first_deliveries import FirstRows
-from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
 from kdissect.engine.bounds.spool import Spool
@@ -136,7 +135,7 @@ class Reading:
             if self._finds:
                 self._first.add_rows(part)
             for name, table in part.items():
-                if not TABLES[name].made.at_the_end and not isinstance(table, Codes):
+                if not TABLES[name].made.at_the_end:
                     yield from self._put(name, table)
         run = self._run
         small: dict[str, list[pa.Table]] = {}

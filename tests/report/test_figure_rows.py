@@ -9,7 +9,7 @@ import pytest
 
 import kdissect
 from kdissect.analysis.budget import BOXES
-from kdissect.report import READ, Gathering, budget_chart, flows, report, rows, session_rows, time_axis
+from kdissect.report import READ, Gathering, budget_chart, figure_rows, flows, report, session_rows, time_axis
 from kdissect.report.counted import BUCKETS, OTHERS, Counted, bucket_seconds, stretched
 from kdissect.report.observations import gathered
 from kdissect.tables.declaration import SCHEMAS
@@ -36,7 +36,7 @@ def exchanges(tables: dict[str, pa.Table]) -> pd.DataFrame:
 
 
 def heat(found: Gathering) -> pa.Table:
-    return rows.heat(found.heat_of_all, found.heat_of_apis, found.heat_of_clients, found.every)
+    return figure_rows.heat(found.heat_of_all, found.heat_of_apis, found.heat_of_clients, found.every)
 
 
 def test_heat_counts_every_answered_exchange_once(found: Gathering, exchanges: pd.DataFrame) -> None:
@@ -44,9 +44,9 @@ def test_heat_counts_every_answered_exchange_once(found: Gathering, exchanges: p
     cells = heat(found).to_pandas()
     answered = exchanges[exchanges.latency_ms.notna()]
     assert cells[cells.series == ""].exchanges.sum() == len(answered)
-    counts = answered.groupby(answered.client_id.fillna(rows.NONE)).size()
+    counts = answered.groupby(answered.client_id.fillna(figure_rows.NONE)).size()
     of_clients = cells[cells.series == "client_id"].groupby("name").exchanges.sum()
-    assert len(of_clients) == rows.SERIES
+    assert len(of_clients) == figure_rows.SERIES
     assert of_clients.to_dict() == counts[of_clients.index].to_dict()
     polls = cells[(cells.series == "") & cells.long_poll].exchanges.sum()
     assert polls == (answered.hold == "timeout").sum() > 0
@@ -63,7 +63,7 @@ def test_heat_counts_every_answered_exchange_once(found: Gathering, exchanges: p
 
 
 def test_parts_of_the_time_add_up(found: Gathering, exchanges: pd.DataFrame) -> None:
-    parts = rows.time_parts(found.spent, 1.0).to_pandas()
+    parts = figure_rows.time_parts(found.spent, 1.0).to_pandas()
     totals = parts.groupby("part").total_ms.sum()
     assert totals["queued"] == pytest.approx(exchanges.queued_ms.sum())
     transfer = exchanges.request_transfer_ms.sum() + exchanges.response_transfer_ms.sum()
@@ -77,14 +77,14 @@ def test_parts_of_the_time_add_up(found: Gathering, exchanges: pd.DataFrame) -> 
 
 
 def test_outliers_are_no_long_polls(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
-    found = rows.outliers(rows.slowest(tables["exchanges"], tables["fetches"])).to_pandas()
-    assert len(found) == rows.OUTLIERS
+    found = figure_rows.outliers(figure_rows.slowest(tables["exchanges"], tables["fetches"])).to_pandas()
+    assert len(found) == figure_rows.OUTLIERS
     assert found.slow_ms.is_monotonic_decreasing
     waits = exchanges.hold.isin(["timeout", "data", "rebalance"]) | (exchanges.api == "Fetch")
     slow = exchanges.excess_ms.where(
         exchanges.excess_ms.notna(), (exchanges.latency_ms - exchanges.queued_ms.fillna(0)).mask(waits)
     )
-    expected = slow.dropna().sort_values(ascending=False).head(rows.OUTLIERS)
+    expected = slow.dropna().sort_values(ascending=False).head(figure_rows.OUTLIERS)
     assert found.slow_ms.to_numpy() == pytest.approx(expected.to_numpy())
     longest = exchanges.dropna(subset=["latency_ms"]).sort_values("latency_ms").iloc[-1]
     assert longest.hold == "timeout"
@@ -92,7 +92,7 @@ def test_outliers_are_no_long_polls(tables: dict[str, pa.Table], exchanges: pd.D
 
 
 def test_throughput_has_all_bytes(found: Gathering, exchanges: pd.DataFrame) -> None:
-    made = rows.throughput(found.throughput, found.every).to_pandas()
+    made = figure_rows.throughput(found.throughput, found.every).to_pandas()
     for column in ("request_bytes", "response_bytes"):
         assert made[column].sum() == exchanges[column].fillna(0).sum()
     assert made.exchanges.sum() == len(exchanges)
@@ -101,11 +101,11 @@ def test_throughput_has_all_bytes(found: Gathering, exchanges: pd.DataFrame) -> 
 
 
 def test_versions_and_holds(found: Gathering, exchanges: pd.DataFrame) -> None:
-    used = rows.versions(found.versions).to_pandas()
+    used = figure_rows.versions(found.versions).to_pandas()
     known = exchanges[exchanges.api_version.notna()]
     expected = known.groupby(["client_id", "api", "api_version"], dropna=False).size()
     assert used.set_index(["client_id", "api", "api_version"]).exchanges.to_dict() == expected.to_dict()
-    held = rows.holds(found.holds, 1.0).to_pandas()
+    held = figure_rows.holds(found.holds, 1.0).to_pandas()
     known = exchanges[exchanges.hold.notna() & exchanges.broker_ms.notna()]
     assert held.groupby(["api", "hold"]).exchanges.sum().to_dict() == known.groupby(["api", "hold"]).size().to_dict()
 
@@ -170,19 +170,19 @@ def test_a_large_capture_makes_no_larger_rows() -> None:
     pairs = found.by_pair.table()
     sizes = {
         "heat": heat(found).num_rows,
-        "latency": rows.by_api_and_client(pairs).num_rows,
-        "parts": rows.time_parts(found.spent, every).num_rows,
-        "throughput": rows.throughput(found.throughput, every).num_rows,
+        "latency": figure_rows.by_api_and_client(pairs).num_rows,
+        "parts": figure_rows.time_parts(found.spent, every).num_rows,
+        "throughput": figure_rows.throughput(found.throughput, every).num_rows,
         "outliers": found.slowest.num_rows if found.slowest is not None else 0,
-        "versions": rows.versions(found.versions).num_rows,
+        "versions": figure_rows.versions(found.versions).num_rows,
         "budget": found.budget.rows(every).num_rows,
     }
-    assert sizes["heat"] <= rows.CELLS
-    assert sizes["latency"] == rows.LINES
-    assert sizes["parts"] <= rows.CELLS
-    assert sizes["throughput"] <= BUCKETS * (rows.SERIES + 1)
-    assert sizes["outliers"] == rows.OUTLIERS
-    assert sizes["versions"] <= rows.LINES * 20
+    assert sizes["heat"] <= figure_rows.CELLS
+    assert sizes["latency"] == figure_rows.LINES
+    assert sizes["parts"] <= figure_rows.CELLS
+    assert sizes["throughput"] <= BUCKETS * (figure_rows.SERIES + 1)
+    assert sizes["outliers"] == figure_rows.OUTLIERS
+    assert sizes["versions"] <= figure_rows.LINES * 20
     assert 0 < sizes["budget"] <= budget_chart.CLIENTS * budget_chart.STRETCHES
     # Everything was counted, though too many clients are told apart by no more than the first of them.
     assert sum(pairs["exchanges"].to_pylist()) == n
@@ -281,7 +281,7 @@ def test_small_flows_are_drawn_together() -> None:
     assert set(writes.client_id) == {OTHERS, *(f"client-{n}" for n in range(22, 30))}
     assert writes.topic.nunique() == flows.MOST + 1
     assert writes.bytes.sum() == sum(size for _, _, _, size in writers)
-    assert reads.set_index("client_id").bytes.to_dict() == {rows.NONE: 10_000, flows.BROKERS: 12, "new": 3}
+    assert reads.set_index("client_id").bytes.to_dict() == {figure_rows.NONE: 10_000, flows.BROKERS: 12, "new": 3}
     assert reads.set_index("client_id").topic["new"] == OTHERS
     assert flows.Flows().rows(1.0).num_rows == 0
 
@@ -318,7 +318,7 @@ def test_fetches_told_before_their_exchanges_are_theirs(tables: dict[str, pa.Tab
     bit_by_bit.add_rows(first)
     for begin in range(0, tables["exchanges"].num_rows, 100):
         bit_by_bit.add_rows({"exchanges": tables["exchanges"].slice(begin, 100)})
-    for of in (lambda one: rows.outliers(one.slowest), lambda one: rows.time_parts(one.spent, 1.0),
+    for of in (lambda one: figure_rows.outliers(one.slowest), lambda one: figure_rows.time_parts(one.spent, 1.0),
                lambda one: one.by_pair.table(), lambda one: one.sessions.alive(1.0),
                lambda one: one.sessions.creators()):  # fmt: skip
         assert of(bit_by_bit).to_pydict() == of(whole).to_pydict()
@@ -347,12 +347,16 @@ def test_stretches_hold_everything_and_are_few() -> None:
 
 def test_quantiles_of_a_stretch(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
     found = gathered(tables)
-    listed = rows.by_api_and_client(found.by_pair.table())
+    listed = figure_rows.by_api_and_client(found.by_pair.table())
     steps, lines = time_axis.latency_steps(found.steps, listed, 1.0).to_pandas(), listed.to_pandas()
     known = exchanges[exchanges["latency_ms"].notna()]
     for line, mine in steps.groupby("line"):
         api, client = lines.loc[line, ["api", "client_id"]]
         pair = known[(known["api"] == api) & (known["client_id"].fillna("") == (client or ""))]
         assert mine["exchanges"].sum() == len(pair)
-        assert mine["to_ms"].max() >= pair["latency_ms"].max() > mine["to_ms"].max() / 10 ** (1 / rows.STEPS) * 0.999
+        assert (
+            mine["to_ms"].max()
+            >= pair["latency_ms"].max()
+            > mine["to_ms"].max() / 10 ** (1 / figure_rows.STEPS) * 0.999
+        )
     assert set(steps["line"]) == set(lines.index[lines["p50_ms"].notna()])
