@@ -11,7 +11,7 @@ import numpy as np
 
 from kdissect.capture.pcap import Bytes, Int, Ints
 from kdissect.capture.window import EXTRA
-from kdissect.kafka.streams.pairing import request_body, response_body
+from kdissect.kafka.streams.pairing.message_headers import request_body, response_body
 from kdissect.kafka.streams.state import (
     EXCHANGE_WIDTH,
     TOKEN,

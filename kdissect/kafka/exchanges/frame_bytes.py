@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from kdissect.kafka.streams.pairing import request_body, response_body
+from kdissect.kafka.streams.pairing.message_headers import request_body, response_body
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, KEPT, X_BASE, Frame, copy_out, exchange_at, frame_of, place
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.signature import fields

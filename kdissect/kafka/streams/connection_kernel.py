@@ -18,10 +18,10 @@ from kdissect.kafka.streams import state as st
 from kdissect.kafka.streams.encryption.sealing import seal_row
 from kdissect.kafka.streams.fast_lane import in_lane
 from kdissect.kafka.streams.framing import complete, drop_nodes, feed, forget_frame, gap
-from kdissect.kafka.streams.pairing import (
+from kdissect.kafka.streams.pairing.held_responses import release_held
+from kdissect.kafka.streams.pairing.waiting_requests import (
     copies_not_needed,
     pop_request,
-    release_held,
     requests_acknowledged,
     without_response,
 )

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.streams.framing import LEAST_REQUEST, LEAST_RESPONSE, PREFIX, forget_frame
-from kdissect.kafka.streams.pairing import release_held, requests_acknowledged, take_request, take_response
+from kdissect.kafka.streams.pairing.complete_frames import take_request, take_response
+from kdissect.kafka.streams.pairing.held_responses import release_held
+from kdissect.kafka.streams.pairing.waiting_requests import requests_acknowledged
 from kdissect.kafka.streams.repeats import UNKNOWN
 from kdissect.kafka.streams.state import HEAD_BYTES, place
 from kdissect.kernels.kernel import part

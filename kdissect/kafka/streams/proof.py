@@ -22,7 +22,7 @@ import numpy as np
 
 from kdissect.kafka.streams import state as st
 from kdissect.kafka.streams.framing import LEAST_REQUEST, LEAST_RESPONSE, MAX_REQUEST, MAX_RESPONSE
-from kdissect.kafka.streams.pairing import known_header, request_body, response_body
+from kdissect.kafka.streams.pairing.message_headers import known_header, request_body, response_body
 from kdissect.kafka.streams.state import program_of
 from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import be16, be32, int32_at

@@ -39,18 +39,16 @@ from kdissect.kafka.streams.framing import (
     forget_frame,
     gap,
 )
-from kdissect.kafka.streams.pairing import (
-    REPEATS,
+from kdissect.kafka.streams.pairing.held_responses import REPEATS, request_waits
+from kdissect.kafka.streams.pairing.message_headers import (
     clean_client,
     client_matches,
     known_header,
-    last_asked,
     request_body,
-    request_waits,
     response_body,
     text_like,
-    waiting_with,
 )
+from kdissect.kafka.streams.pairing.waiting_requests import last_asked, waiting_with
 from kdissect.kafka.streams.proof import (
     ACCEPT,
     HOLD,

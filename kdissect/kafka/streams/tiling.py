@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.kafka.streams.framing import LEAST_REQUEST, LEAST_RESPONSE, MAX_REQUEST, MAX_RESPONSE
-from kdissect.kafka.streams.pairing import known_header, text_like
+from kdissect.kafka.streams.pairing.message_headers import known_header, text_like
 from kdissect.kafka.streams.state import HEAD, copy_out
 from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import be16, be32, int32_at

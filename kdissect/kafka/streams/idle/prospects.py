@@ -7,7 +7,7 @@ which no request begins say nothing, and such a connection needs no search.
 from __future__ import annotations
 
 from kdissect.kafka.streams.framing import LEAST_REQUEST, MAX_REQUEST
-from kdissect.kafka.streams.pairing import clean_client, known_header, request_body
+from kdissect.kafka.streams.pairing.message_headers import clean_client, known_header, request_body
 from kdissect.kafka.streams.resync import ENOUGH
 from kdissect.kafka.streams.state import SCRATCH, WINDOW, copy_out, place, program_of
 from kdissect.kernels.kernel import kernel, part
