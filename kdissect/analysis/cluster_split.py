@@ -165,5 +165,5 @@ class ConnectionClusters:
         return direct._replace(rows=FetchRows(direct.rows.fetches[kept], partitions))
 
     def rows(self, cluster: str | None, rows: Rows) -> Rows:
-        """Those of rows about exchanges that are of the cluster."""
+        """The rows that are of the cluster, of rows about exchanges."""
         return rows.filter(self.of(cluster, keys_of(rows)[0])) if rows.num_rows else rows

@@ -99,7 +99,7 @@ class Stages:
         return _together([dict(stage.hide(vocabulary)) for stage in self._stages.values()])
 
     def show_rows(self, rows: RowsByTable) -> dict[str, pa.Table]:
-        """Rows as tables, but for those of HIDDEN once these are hidden: they are nobody's to see."""
+        """Rows as tables, but for those of HIDDEN once these are hidden: no caller sees them."""
         return as_tables({name: one for name, one in rows.items() if self._vocabulary is None or name not in HIDDEN})
 
     def awaits_rows(self, partitions: Rows) -> bool:

@@ -132,9 +132,9 @@ class Stage:
         return self.holds_exchanges and not any(others) and not read & HIDDEN
 
     def hide(self, vocabulary: Coder) -> RowsByTable:
-        """From here on nobody is shown rows of HIDDEN: they come as integers, with texts of the vocabulary
-        (`kdissect.tables.coded_rows`), and those of fetches and produces go back with what holds are told by. Returns
-        the rows of them that were fed and have not come back."""
+        """From here on no caller sees rows of HIDDEN: they come as integers, with texts of the vocabulary
+        (`kdissect.tables.coded_rows`), and fetches and produces go back with their keys and holds. Returns the rows of
+        them that were fed and have not come back."""
         self._vocabulary = vocabulary
         left: dict[str, list[Rows]] = {}
         if self._tracker is not None:
@@ -303,7 +303,7 @@ class Stage:
         before it. `direct_fetches`: further fetches, next to those in `rows`, where fetches are hidden. `complete`: the
         watermark where some later row may lie before `watermark` all the same, because nobody waits for it any more.
         """
-        self._none = {name: mine.slice(0, 0) for name, mine in rows.items() if TABLES[name].is_analysed}
+        self._none = {name: mine.without_rows() for name, mine in rows.items() if TABLES[name].is_analysed}
         complete = watermark if complete is None else complete
         return self._work(rows, messages or {}, watermark, complete, last=last, direct_fetches=direct_fetches)
 

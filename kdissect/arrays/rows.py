@@ -1,7 +1,7 @@
 """Rows between decoding and what is shown of them: columns by name, as integers or as they stand in an Arrow table.
 
-Whoever reads a column asks for integers (`ints`, `times`), numbers (`reals`) or the codes of texts (`codes`) and does
-not see how it lies. Integers, flags and microseconds are int64 with NULL where null, numbers float64 with NaN, texts
+A reader of a column asks for integers (`ints`, `times`), numbers (`reals`) or the codes of texts (`codes`) and does not
+see how it lies. Integers, flags and microseconds are int64 with NULL where null, numbers float64 with NaN, texts
 `Texts`. `table` makes an Arrow table of all columns.
 """
 
@@ -174,6 +174,12 @@ class Rows:
     def without(self, names: Collection[str]) -> Rows:
         """The same rows without these columns."""
         return self.select([name for name in self.column_names if name not in names])
+
+    def without_rows(self) -> Rows:
+        """No rows with the same columns. A slice would keep the memory of what it is cut from."""
+        none = np.zeros(0, np.int64)
+        table = None if self._arrow is None else self._arrow.schema.empty_table()
+        return Rows({name: _like(column, none) for name, column in self.columns.items()}, 0, table=table)
 
     def with_columns(self, columns: Mapping[str, Column]) -> Rows:
         """The same rows, with these columns in place of those of their names."""

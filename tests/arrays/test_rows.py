@@ -57,6 +57,7 @@ def test_columns_are_read_alike(rows: Rows) -> None:
     same(rows.without(["word"]), TABLE.drop_columns(["word"]))
     for begin, part in enumerate(rows.cut([(0, 2), (1, 3)])):
         same(part, TABLE.slice(begin, 2))
+    same(rows.without_rows(), TABLE.slice(0, 0))
     assert rows.has("n")
     assert not rows.has("missing")
     assert rows.array("missing") is None

@@ -107,7 +107,8 @@ def unpack_fetches(data: bytes, origin: int) -> NamedFetches:
 
 
 def _unpacked(data: bytes) -> tuple[Columns, Columns, Names, tuple[int, int]]:
-    """What `_packed` was given, columns of equal values as one, and how many rows there are of each."""
+    """The columns and names that `_packed` was given, columns of equal values as one value, and the count of rows of
+    each kind."""
     columns: Columns = {}
     partitions: Columns = {}
     names: Names = {}

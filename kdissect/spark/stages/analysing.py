@@ -258,7 +258,7 @@ class Feeding:
             yield stage.release()
 
     def _no_rows(self, stage: Stages, cluster: str | None) -> dict[str, Rows]:
-        """What is fed of tables without rows in a lot."""
+        """The rows that are fed of tables without any in a lot."""
         builder = self._builder
         none = {name: builder.finished(name, []) for name in stage.tables if name in builder.columns}
         if "api_versions" in none:

@@ -1,4 +1,4 @@
-"""What the row of an exchange says: its two frames, its request, the network's share of its time."""
+"""The row of an exchange: its two frames, its request, the network's share of its time."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def set_no_request(exchange: Exchange, n: Int, correlation: Int, status: Int) ->
 
 @part
 def set_way(way: Way, connection: Connection, frame: Frame) -> None:
-    """Sets what is known of the way of the current frame of the direction from the broker, which is `frame`: the next
-    one stands behind it, whether its request was captured or not."""
+    """Sets what is known of the way of the broker's current frame, which is `frame`. The next one stands behind it,
+    whether its request was captured or not."""
     asking = connection.directions[connection.client]
     answering = connection.directions[1 - connection.client]
     plain = connection.sealed == 0

@@ -1,7 +1,7 @@
 """The headers of requests and responses as they stand in a frame, and the client ids that requests name.
 
-Where a message begins behind its header depends on the API and its version (KIP-482 adds tags). What reads as a header
-tells a frame from other bytes: `known_header`, `clean_client`, and those of SASL tokens, which have none.
+A message begins behind its header at a place that depends on the API and its version (KIP-482 adds tags). Headers tell
+frames from other bytes (`known_header`, `clean_client`), SASL tokens among them, which have none.
 """
 
 from __future__ import annotations

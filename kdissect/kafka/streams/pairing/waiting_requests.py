@@ -48,7 +48,7 @@ def take_place(M: Words) -> Int:
 
 @part
 def free_request(M: Words, place: Int) -> None:
-    """What stood at this place is needed no more."""
+    """The request, or held response, at this place is needed no more."""
     control = control_at(M, CONTROL)
     request = request_at(M, place)
     request.frame.bytes = 0
