@@ -189,7 +189,7 @@ class Analysis:
         them, clocks aligned: rows of `kdissect.analysis.sights.both_ends.WAYS`. How the clocks stand to each other
         is the table `clock_offsets`."""
         from kdissect.analysis.sights.both_ends import WAYS
-        from kdissect.engine.sights.searching import find_sights
+        from kdissect.engine.run import find_sights
 
         with self._capture.turns.one_read():
             found = find_sights(self._capture._captures, self._capture._settings)

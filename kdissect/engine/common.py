@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Common:
-    """Connections that several captures, or two interfaces of one, saw: what `sights.searching.find_sights` found."""
+    """Connections that several captures, or two interfaces of one, saw: what `run.find_sights` found."""
 
     def __init__(self, found: Sights | None = None, given: bool = False) -> None:
         self.found = found

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from kdissect.capture import CaptureSet
 from kdissect.engine.books import Books
@@ -12,11 +13,12 @@ from kdissect.engine.common import Common
 from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.passes.threads import SharedPass
 from kdissect.engine.settings import Settings
-from kdissect.engine.sights.searching import find_sights
+from kdissect.engine.sights.interfaces import OneSight, interfaces
 from kdissect.problems import UsageError
 from kdissect.tables import recording
 from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.selection import Address, Selected, Selection, read_address
+from kdissect.tables.sights import Sights
 
 
 class Run(SharedPass):
@@ -90,3 +92,27 @@ def _nodes(captures: Sequence[CaptureSet], names: Mapping[str, str], wish: Selec
         told = f"those known are {', '.join(known)}" if known else "none is known; say it as ip:port"
         raise UsageError(f"no connection of this capture goes to a broker known as node {missing[0]}: {told}")
     return [tuple(addresses) for addresses in ends]
+
+
+def find_sights(captures: Sequence[CaptureSet], settings: Settings) -> Sights | None:
+    """Connections that several of these captures, or two interfaces of one, saw; None for none.
+
+    The result stays in `settings.common`; nothing is looked for where that has it already.
+    """
+    common = settings.common
+    of = (*map(id, captures), settings.after, settings.before)
+    if common.given or of == common.of:
+        return common.found
+    common.found, common.one_sight, common.of = None, None, of
+    if len(captures) > 1:
+        from kdissect.engine.sights.survey import surveyed
+
+        common.found = surveyed(captures, settings)
+    elif captures and settings.follow is None and len(interfaces(captures[0])) > 1:
+        from kdissect.engine.sights.one_file import sights_of_interfaces
+
+        found = sights_of_interfaces(captures[0], settings)
+        if found is not None:
+            common.found, views = found
+            common.one_sight = partial(OneSight, views=views)
+    return common.found

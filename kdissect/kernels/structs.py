@@ -126,11 +126,11 @@ def words(records: Records) -> Words:
 
 def view(kind: type[S]) -> Callable[[Any, Int], S]:
     """A function that makes a struct of the words of an int64 array in one piece: those from a place on; of a matrix,
-    those of a row. IndexError where they are not in the array."""
+    those of a row. IndexError where they are not in the array, or its rows are not of this struct."""
     layout, size = _DTYPES[kind], width(kind)
 
     def plain(M: Any, place: Int) -> Any:
-        if place < 0 or place + (size if M.ndim == 1 else 1) > len(M):
+        if place < 0 or place + (size if M.ndim == 1 else 1) > len(M) or (M.ndim == 2 and M.shape[1] != size):
             raise IndexError("struct is out of bounds")
         return (M[place : place + size] if M.ndim == 1 else M[place]).view(layout)[0]
 
@@ -147,7 +147,8 @@ def view(kind: type[S]) -> Callable[[Any, Int], S]:
                 bound = builder.sub(bound, bound.type(size - 1))
                 bound = builder.select(builder.icmp_signed("<", bound, bound.type(0)), bound.type(0), bound)
             else:
-                begin = builder.mul(begin, bound.type(size))
+                own = builder.icmp_signed("==", builder.extract_value(array.shape, 1), bound.type(size))
+                bound, begin = builder.select(own, bound, bound.type(0)), builder.mul(begin, bound.type(size))
             with builder.if_then(builder.icmp_unsigned(">=", args[1], bound), likely=False):
                 context.call_conv.return_user_exc(builder, IndexError, ("struct is out of bounds",))
             return builder.bitcast(builder.gep(array.data, [begin], inbounds=True), context.get_value_type(made))

@@ -96,6 +96,16 @@ def test_kernels_do_not_count_from_the_end(which: int) -> None:
 
 
 @pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("columns", [WIDTH - 1, WIDTH + 1])
+def test_rows_of_another_struct_are_refused(run: Any, columns: int) -> None:
+    """A row that ends sooner would be read on behind its end."""
+    rows = np.zeros((3, columns), np.int64)
+    with pytest.raises(IndexError):
+        run(rows, 2, 0)
+    assert not rows.any()
+
+
+@pytest.mark.parametrize("run", RUNS)
 def test_rows_of_a_matrix(run: Any) -> None:
     rows = np.arange(2 * WIDTH).reshape(2, WIDTH)
     assert run(rows, 1, 1) == WIDTH + 5

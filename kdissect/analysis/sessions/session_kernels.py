@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kdissect.analysis.sessions import session_rules as r
-from kdissect.analysis.sessions.session_epochs import compare, named_bytes, next_epoch
 from kdissect.analysis.sessions.session_layout import (
     NOT_KNOWN,
     NOT_SENT,
@@ -59,6 +58,35 @@ TOPIC_NAMES = fields(TopicNames, "i8[:] i8[:]")
 
 
 @part
+def _named_bytes(
+    version: Scalar, topics: Scalar, plain: Scalar, compact: Scalar, counts: Scalar, partitions: Scalar
+) -> Scalar:
+    """Bytes of the Topics field of a Fetch request: so many topics, bytes of their names, partitions."""
+    if version >= r.FIRST_TOPIC_ID_VERSION:
+        return varint_bytes(topics + 1) + topics * 17 + counts + partitions * 33
+    if version >= r.FIRST_FLEXIBLE_VERSION:
+        return varint_bytes(topics + 1) + compact + topics + counts + partitions * 33
+    return 4 + plain + topics * 6 + partitions * (28 if version >= 9 else 24)
+
+
+@part
+def _next_epoch(epoch: Scalar) -> Scalar:
+    """The epoch that the broker expects after this one."""
+    return 1 if epoch >= r.LAST_EPOCH else epoch + 1
+
+
+@part
+def _compare_epochs(epoch: Scalar, expected: Scalar, last: Scalar, wraps: Scalar) -> Scalar:
+    """Status of an epoch where another (or the same) was expected."""
+    if epoch == expected:
+        return r.WRAPPED if epoch == 1 and last > 0 else r.OK
+    if wraps == 0 and not (expected == 1 and last > 0):
+        return r.GAP if epoch > expected else r.REPEAT
+    ahead = (epoch - expected) % r.LAST_EPOCH
+    return r.GAP if ahead < r.LAST_EPOCH // 2 else r.REPEAT
+
+
+@part
 def open_session(
     state: Pools, broker: Scalar, number: Scalar, when: Scalar, epoch: Scalar, name_bytes: Int64s
 ) -> Scalar:
@@ -81,7 +109,7 @@ def open_session(
     session.serial = count.serial
     count.serial += 1
     session.opened, session.used, session.closed = when, when, NULL_TIME
-    session.first_epoch, session.last_epoch, session.expected = epoch, epoch, next_epoch(epoch)
+    session.first_epoch, session.last_epoch, session.expected = epoch, epoch, _next_epoch(epoch)
     session.longest_idle, session.end, session.old_id, session.next = -1, -1, -1, -1
     session.first_stay, session.clients, session.connections = -1, -1, -1
     session.chain = put_first(state.by_id, session_bucket(broker, number, state.by_id), at)
@@ -227,10 +255,10 @@ def update_set(
             removed += 1
     if epoch > 0:
         session.churn += removed + (added + replaced if known else 0)
-        whole = named_bytes(
+        whole = _named_bytes(
             row.version, session.topics, session.plain, session.compact, session.counts, session.size
         )  # fmt: skip
-        session.avoided += max(0, whole - named_bytes(row.version, topics, plain, compact, counts, named))
+        session.avoided += max(0, whole - _named_bytes(row.version, topics, plain, compact, counts, named))
     session.most = max(session.most, session.size)
     if known:
         out.added, out.altered, out.replaced = added, altered, replaced
@@ -354,7 +382,7 @@ def run(
                 session.unknown, session.censored = 1, 1
             else:
                 session = session_at(state.sessions, at)
-                status = compare(epoch, session.expected, session.last_epoch, session.wraps)
+                status = _compare_epochs(epoch, session.expected, session.last_epoch, session.wraps)
                 if status == r.GAP and row.unseen != NULL_TIME and session.used <= row.unseen:
                     status = r.NOT_CAPTURED
                 out.expected, out.status = session.expected, status
@@ -368,7 +396,7 @@ def run(
                 if status == r.GAP or status == r.REPEAT or status == r.NOT_CAPTURED:
                     session.unknown = 1
                 session.wraps += status == r.WRAPPED
-                session.expected = next_epoch(epoch)
+                session.expected = _next_epoch(epoch)
                 if status != r.UNKNOWN_START:
                     touch(state, at, row.used)
                 update_set(state, Q, begin, end, at, epoch, row, names, out)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from kdissect.analysis.deliveries.delivery_summary import summarise
 from kdissect.analysis.findings import findings, limits
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
@@ -17,7 +18,7 @@ from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.engine.settings import Settings
 from kdissect.summary import Summarizer, Summary
-from kdissect.summary.delivery_lines import delivery_lines
+from kdissect.summary.model import DeliveryLine
 from kdissect.summary.spending import Spending
 from kdissect.summary.topic_traffic_lines import READS, TopicTraffic
 from kdissect.tables.declaration import TABLES
@@ -120,7 +121,7 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
     gathered.feed_found(findings(tables, limits(settings.slow)))
     summary = gathered.finish(None if evidence.whole else evidence.exchanges)
     summary = summary._replace(
-        topics=traffic.lines(), deliveries=delivery_lines(tables["deliveries"]),
+        topics=traffic.lines(), deliveries=_delivery_lines(tables["deliveries"]),
         deliveries_of=None if evidence.first.whole else evidence.first.batches,
     )  # fmt: skip
     # Of clients, brokers or topics that were asked for, others' exchanges are missing: who stood still would not show.
@@ -134,3 +135,9 @@ def _together(*readers: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         for name, columns in tables.items():
             read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
     return read
+
+
+def _delivery_lines(deliveries: pa.Table) -> list[DeliveryLine]:
+    """A line for each topic and consumer group (else client), the slowest first. `deliveries`: rows of the table."""
+    rows = [row for row in summarise(deliveries).to_pylist() if not row["is_follower"] and row["p50_ms"] is not None]
+    return [DeliveryLine(**{name: row[name] for name in DeliveryLine._fields}) for row in rows]

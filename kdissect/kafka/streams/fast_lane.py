@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.streams.framing import LEAST_REQUEST, LEAST_RESPONSE, PREFIX, forget_frame
-from kdissect.kafka.streams.pairing.complete_frames import take_request, take_response
+from kdissect.kafka.streams.pairing import take_request, take_response
 from kdissect.kafka.streams.pairing.held_responses import release_held
 from kdissect.kafka.streams.pairing.waiting_requests import requests_acknowledged
 from kdissect.kafka.streams.repeats import UNKNOWN

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.kafka.streams.pairing.complete_frames import request_complete, response_complete
+from kdissect.kafka.streams.pairing import request_complete, response_complete
 from kdissect.kafka.streams.state import KEPT, KEPT_BASE, place, problem
 from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import be32

@@ -10,7 +10,7 @@ import pytest
 from kdissect.kafka.streams import dissector, state
 from kdissect.kafka.streams.connection_kernel import LINGER_NS
 from kdissect.kernels.structs import offsets
-from kdissect.net.segment import ACK_FLAG, FIN, SYN
+from kdissect.net.segment import ACK_FLAG, FIN, SEGMENT_COLUMNS, SYN, segment_at
 from kdissect.tcp.assembly import SETTLE_PACKETS
 from kdissect.tcp.layout import CONTROL, UNTOLD, Control, End, control_at
 from tests.kafka.streams.playbook import (
@@ -216,22 +216,12 @@ class Opener:
                 at = window.extra(data) if row["at"] >= 0 else -1
                 size = int(row["wire"])
                 have = len(data) if at >= 0 else 0
-                yield np.array(
-                    [
-                        [
-                            row["time"],
-                            row["connection"] << 1 | row["direction"],
-                            row["packets"],
-                            0,
-                            0,
-                            at,
-                            have,
-                            size,
-                            row["packet"],
-                            0,
-                        ]
-                    ]
-                )
+                plain = np.zeros((1, SEGMENT_COLUMNS), np.int64)
+                segment = segment_at(plain, 0)
+                segment.time, segment.flow = row["time"], row["connection"] << 1 | row["direction"]
+                segment.seq, segment.packet = row["packets"], row["packet"]
+                segment.at, segment.len, segment.wire = at, have, size
+                yield plain
 
 
 HELLO = b"\x16\x03\x01\0\x40\x01" + b"\0" * 63
