@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -254,8 +255,8 @@ def open_source(
     waiting: Callable[[], None] = lambda: time.sleep(0.1), user: str | None = None,
 ) -> Source:  # fmt: skip
     """The source that was named: `interface` (`user`: see `Interface`), or one file, directory or `-`. `speed`: replay
-    a finished capture. `once`: a file is read to its end and not followed. `waiting` is called while there is no packet
-    yet.
+    a finished capture. `once`: a file, also one as standard input, is read to its end and not followed. `waiting` is
+    called while there is no packet yet.
 
     Raises UsageError, CaptureError.
     """
@@ -272,7 +273,8 @@ def open_source(
         if speed is not None:
             raise UsageError("--speed replays a file, not a pipe")
         _widen(sys.stdin.fileno())
-        return Pipe(CaptureSet("-", [Member("-", file=sys.stdin.buffer)]), follow=not once)
+        finished = stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode)
+        return Pipe(CaptureSet("-", [Member("-", file=sys.stdin.buffer)]), follow=not (once and finished))
     follow = speed is None and not once
     while follow and not _has_header(Path(name)):
         waiting()

@@ -97,6 +97,30 @@ def test_metrics_of_a_pipe(tmp_path: Path) -> None:
     assert (running.returncode, said) == (0, b"")
 
 
+def test_once_of_a_pipe_that_stays_open() -> None:
+    """It ends after one window."""
+    command = [sys.executable, "-m", "kdissect", "top", "-", "--once", "--window", "1s", "--no-findings"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    ) as running:
+        assert running.stdin is not None
+        running.stdin.write(EVICTION.read_bytes())
+        running.stdin.flush()
+        try:
+            code = running.wait(60)
+        finally:
+            running.kill()
+        assert running.stdout is not None
+        assert (code, b" exchanges  " in running.stdout.read()) == (0, True)
+
+
+def test_once_of_a_file_as_standard_input() -> None:
+    with EVICTION.open("rb") as file:
+        done = top("-", "--once", "--window", "0.01s", "--no-findings", stdin=file)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "2,110 exchanges" in done.stdout
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_packets_do_not_stay_behind(sent: signal.Signals, tmp_path: Path) -> None:
     """Also where the reading thread waits for a pipe; what a kill leaves goes at the next start."""
