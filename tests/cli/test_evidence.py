@@ -103,9 +103,15 @@ def test_why_without_a_number_lists_findings(capsys: pytest.CaptureFixture[str])
 
 def test_where_nothing_was_found_it_says_what_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
     text = answer(capsys, "why", str(ROOT / "captures" / "base_tiny.pcap"), "--client", "base-producer")
-    assert text.startswith("No rule found anything in this capture.\nLooked for: brokers that stand still")
+    assert text.startswith("No rule found anything in what could be read.\nLooked for: brokers that stand still")
     text = answer(capsys, "why", str(ROOT / "captures" / "not_kafka.pcap"))
     assert text == "No rule found anything: there is no Kafka exchange in what was read.\n"
+
+
+@pytest.mark.parametrize("command", ["timeline", "errors", "slowest", "show"])
+def test_nothing_is_said_of_what_could_not_be_read(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, command, str(ROOT / "captures" / "tls12.pcap"))
+    assert " that could be read " in text or " in what could be read." in text
 
 
 def test_without_an_incident_it_says_what_was_looked_for_and_what_is_unusual(
@@ -113,7 +119,7 @@ def test_without_an_incident_it_says_what_was_looked_for_and_what_is_unusual(
 ) -> None:
     text = answer(capsys, "why", "--demo")
     assert text.startswith("  1 info ")
-    assert "\nNo rule found an incident in this capture.\nLooked for: " in text
+    assert "\nNo rule found an incident in what could be read.\nLooked for: " in text
     assert "\nThe longest silences\n" in text
     story = answer(capsys, "why", str(STORY))
     assert "Looked for" not in story
@@ -212,4 +218,4 @@ def test_nothing_is_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_selection_applies(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["errors", str(ERRORS), "--client", "nobody"]) == 0
-    assert capsys.readouterr().out == "No answer of this capture has an error.\n"
+    assert capsys.readouterr().out == "No answer that could be read has an error.\n"

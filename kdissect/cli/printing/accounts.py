@@ -79,7 +79,7 @@ def timeline(
             continue
         lines += [*finding_lines(ours[0], width, local=local), *_consequences(ours[1:], width, local), Text()]
     if not lines:
-        lines = [Text("  No rule found an incident."), Text()]
+        lines = [Text("  No rule found an incident in what could be read."), Text()]
     calm = [one for ours in incidents for one in ours if quiet(one.row)]
     if calm:
         lines.append(Text("Also seen", "bold"))

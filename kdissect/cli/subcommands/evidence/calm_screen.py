@@ -46,8 +46,7 @@ def nothing_found(
     `quiet`: there are findings, and none is an incident."""
     if silences is None and not quiet:
         return [Text("No rule found anything: there is no Kafka exchange in what was read.", "bold")]
-    said = "No rule found an incident in this capture." if quiet else "No rule found anything in this capture."
-    lines = [Text(said, "bold")]
+    lines = [Text(f"No rule found {'an incident' if quiet else 'anything'} in what could be read.", "bold")]
     lines += [Text(line) for line in words.wrapped(LOOKED_FOR, width)]
     if gap is not None:
         lines += [Text(), Text("The widest gap between two topics", "bold")]

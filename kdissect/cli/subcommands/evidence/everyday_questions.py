@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ROWS = 10
 """Rows on a terminal or in a pipe unless --limit says otherwise; data formats have all."""
+NONE_SLOW = "No exchange that could be read took longer than its client had agreed to."
+NO_ERRORS = "No answer that could be read has an error."
 
 
 @click.command(short_help="The slowest exchanges, agreed waits left out.")
@@ -50,7 +52,7 @@ def slowest(captures: tuple[str, ...], demo: bool, **settings: Any) -> None:
         "broker",
         "error",
     ]
-    _answer(captures, demo, "slowest", columns, "No exchange took longer than its client had agreed to.", **settings)
+    _answer(captures, demo, "slowest", columns, NONE_SLOW, **settings)
 
 
 @click.command(short_help="Errors by code, API, client and topic.")
@@ -62,7 +64,7 @@ def slowest(captures: tuple[str, ...], demo: bool, **settings: Any) -> None:
 def errors(captures: tuple[str, ...], demo: bool, **settings: Any) -> None:
     """Print errors by code, API, client, broker and topic: how often, the first and the last of each."""
     columns = ["error", "count", "api", "client_id", "broker", "topic", "first_at", "last_at", "first_exchange_id"]
-    _answer(captures, demo, "errors", columns, "No answer of this capture has an error.", **settings)
+    _answer(captures, demo, "errors", columns, NO_ERRORS, **settings)
 
 
 @click.command(short_help="The longest silences of clients, brokers, partitions.")
@@ -123,9 +125,7 @@ def print_slowest(capture: Capture, target: Sequence[str], width: int, *, local:
     """The slowest exchanges of a capture with the command that shows the first of them."""
     table = capture.analysis.slowest().slice(0, ROWS)
     columns = ["exchange_id", "request_first_at", "api", "beyond_ms", "latency_ms", "client_id", "broker", "error"]
-    lines = format_answer(
-        table, columns, "No exchange took longer than its client had agreed to.", 0, width, local=local
-    )
+    lines = format_answer(table, columns, NONE_SLOW, 0, width, local=local)
     if table.num_rows:
         command = f"kdissect show {' '.join(target)} {table['exchange_id'][0].as_py()}"
         lines += [Text(), *(Text(line, "dim") for line in words.command_lines(command, width))]
