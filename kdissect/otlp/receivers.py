@@ -8,6 +8,7 @@ from the variables OTEL_EXPORTER_OTLP_* that all of OpenTelemetry's exporters re
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 from urllib.parse import urlsplit
@@ -16,12 +17,15 @@ from kdissect.installed_copy import install_command
 from kdissect.problems import JobFailed, UsageError
 
 if TYPE_CHECKING:
+    import requests
     from opentelemetry.sdk.metrics.export import MetricsData
     from opentelemetry.sdk.trace import ReadableSpan
 
 PORTS = {"http": 80, "https": 443}
 TRACES_PATH, METRICS_PATH = "/v1/traces", "/v1/metrics"
 CONNECT_S = 10.0
+PROVIDERS = "OTEL_PYTHON_EXPORTER_OTLP_HTTP_"
+"""How OpenTelemetry's variables that name a credential provider begin."""
 LOGGER = "opentelemetry"
 """Exporters say here why they failed."""
 
@@ -91,8 +95,28 @@ class HttpReceiver:
         self._logger = logging.getLogger(LOGGER)
         self._logger.addHandler(self._complaint)
         self._propagated, self._logger.propagate = self._logger.propagate, False
-        self._spans = OTLPSpanExporter(endpoint=base + TRACES_PATH)
-        self._metrics = OTLPMetricExporter(endpoint=base + METRICS_PATH)
+        self._spans = OTLPSpanExporter(endpoint=base + TRACES_PATH, session=self._session())
+        self._metrics = OTLPMetricExporter(endpoint=base + METRICS_PATH, session=self._session())
+
+    def _session(self) -> requests.Session | None:
+        """A session that fails on a redirect: exporters do not follow it, and take its status for success. None where
+        a credential provider is named, which makes the session."""
+        if any(name.endswith("_CREDENTIAL_PROVIDER") and name.startswith(PROVIDERS) for name in os.environ):
+            return None
+        import requests
+
+        session = requests.Session()
+        session.hooks["response"].append(self._refuse_redirect)
+        return session
+
+    def _refuse_redirect(self, response: requests.Response, **_: object) -> None:
+        if 300 <= response.status_code < 400:
+            import requests
+
+            response.close()
+            place = response.headers.get("Location")
+            self._complaint.text = f"it answers {response.status_code}" + (f", which leads to {place}" if place else "")
+            raise requests.TooManyRedirects(self._complaint.text)
 
     def reach(self) -> None:
         """Raises JobFailed if nothing listens there, where no proxy stands between: the exporter would try for ten

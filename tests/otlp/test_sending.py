@@ -280,10 +280,11 @@ def test_filters_leave_others_out() -> None:
     assert {attributes(span)["kdissect.api"] for span in taken.spans if span.kind == CLIENT} == {"Produce"}
 
 
-def test_a_receiver_that_refuses() -> None:
+@pytest.mark.parametrize("status", [401, 302, 308])
+def test_a_receiver_that_refuses(status: int) -> None:
     with receiving() as taken:
-        taken.refused = 401
-        with pytest.raises(JobFailed, match=r"^the OTLP receiver at \S+ did not take the data: .*401"):
+        taken.refused = status
+        with pytest.raises(JobFailed, match=rf"^the OTLP receiver at \S+ did not take the data: .*{status}"):
             kdissect.otlp.send(kdissect.open(CAPTURES / "base_tiny.pcap"), taken.url)
 
 
