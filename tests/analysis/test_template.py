@@ -24,6 +24,7 @@ SECOND = 1_000_000
         ("{n:#batch|batches} {n:?is|are}", {"n": 1}, "1 batch is"),
         ("{n:#batch|batches} {n:?is|are}", {"n": ["a", "b"]}, "2 batches are"),
         ("{client:who} and {other:who}", {"client": "c", "other": None}, "client c and a client without an id"),
+        ("{client:who} and {names:list}", {"client": "", "names": ["", "b"]}, 'client "" and "" and b'),
         ("{client:Who} came", {"client": "c"}, "Client c came"),
         ("{names:list}", {"names": ["a", "b", None]}, "a, b and a client without an id"),
         ("{names:list} {names:list2} {names:all}", {"names": list("abcdef")},

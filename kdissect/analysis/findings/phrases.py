@@ -8,14 +8,18 @@ from datetime import timedelta
 from kdissect.arrays.arrow import EPOCH, MILLI
 
 
+EMPTY = '""'
+"""How an empty name is shown."""
+
+
 def who(client: object) -> str:
     """A client as sentences name it."""
-    return "a client without an id" if client is None else f"client {client}"
+    return "a client without an id" if client is None else f"client {str(client) or EMPTY}"
 
 
 def list_names(names: Iterable[object], most: int = 4) -> str:
     """`a, b and c`; `a, b, c, d and 3 more`."""
-    every = ["a client without an id" if name is None else str(name) for name in names]
+    every = ["a client without an id" if name is None else str(name) or EMPTY for name in names]
     if len(every) > most:
         every = [*every[:most], f"{len(every) - most:,} more"]
     return every[0] if len(every) == 1 else ", ".join(every[:-1]) + f" and {every[-1]}" if every else ""

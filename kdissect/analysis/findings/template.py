@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kdissect.analysis.findings.phrases import clock, duration, list_names, many, time_text, times_over, who
+from kdissect.analysis.findings.phrases import EMPTY, clock, duration, list_names, many, time_text, times_over, who
 
 FIELD = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 SECTION = re.compile(r"\[([^]]*)\]")
@@ -81,7 +81,7 @@ def _number(value: Any) -> int:
 
 
 def _name(value: object) -> str:
-    return "(none)" if value is None else str(value) or '""'
+    return "(none)" if value is None else str(value) or EMPTY
 
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
