@@ -17,6 +17,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import kdissect
@@ -341,6 +342,26 @@ VALUES = """select interval '1 hour 1.5 seconds' as span, interval '-0.25 second
 1.5 as half, date '2026-01-02' as day, 'infinity'::timestamptz as never,
 timestamp_ns '2026-01-02 03:04:05.123456789' as ns,
 'a'::enum('a', 'b') as letter, {'n': 1.5::decimal(4, 2)} as nested, null::interval as unknown from exchanges"""
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "jsonl", "arrow", "parquet"])
+def test_columns_of_one_name_are_told_apart(form: str, tmp_path: Path) -> None:
+    """`select *` of a join has the columns of both tables."""
+    out = tmp_path / f"rows.{form}"
+    assert main(["sql", CAPTURE, "select 1 a, 2 a, 3 a_1, 4 a", "--format", form, "-o", str(out)]) == 0
+    named = {"a": 1, "a_2": 2, "a_1": 3, "a_3": 4}
+    if form == "table":
+        assert out.read_text().split() == [*named, *map(str, named.values())]
+    elif form == "csv":
+        assert [dict(row) for row in csv.DictReader(io.StringIO(out.read_text()))] == [
+            {name: str(n) for name, n in named.items()}
+        ]
+    elif form == "jsonl":
+        assert json.loads(out.read_text()) == named
+    elif form == "arrow":
+        assert pa.ipc.open_stream(out).read_all().to_pylist() == [named]
+    else:
+        assert pq.read_table(out).to_pylist() == [named]
 
 
 def test_values_of_all_types(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from kdissect.arrays.arrow import EPOCH, MILLI
 
-
 EMPTY = '""'
 """How an empty name is shown."""
 

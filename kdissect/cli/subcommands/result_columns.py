@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +22,24 @@ FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """The schema with plain types: intervals are durations, times are in microseconds, dictionaries are their values.
-    Raises UsageError for intervals in lists and structs, which no file format here has."""
-    return pa.schema([pa.field(field.name, _plain_type(field), field.nullable) for field in schema])
+    Columns have different names, as `distinct_names` makes them. Raises UsageError for intervals in lists and structs,
+    which no file format here has."""
+    names = distinct_names(schema.names)
+    return pa.schema(
+        [pa.field(name, _plain_type(field), field.nullable) for name, field in zip(names, schema, strict=True)]
+    )
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """The names, each once: a name that an earlier column has gets a number that makes it new, as `a_1`. A join of two
+    tables has such names, and rows of JSON and Arrow find a column by its name."""
+    distinct: list[str] = []
+    for name in names:
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        distinct.append(
+            name if name not in distinct else next(one for one in numbered if one not in names and one not in distinct)
+        )
+    return distinct
 
 
 def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
