@@ -9,6 +9,7 @@ from pathlib import Path
 import pexpect
 import pytest
 
+from kdissect.cli.printing.terminal import PIPED_WIDTH
 from tests.conftest import ROOT
 
 CAPTURE = ROOT / "captures" / "base_tiny.pcap"
@@ -28,3 +29,7 @@ def test_a_pager_where_it_is_longer(lines: int, paged: bool, tmp_path: Path) -> 
     assert "exchange_id" in seen
     assert seen.count("\n") > 24
     assert (tmp_path / "used").exists() == paged
+
+
+def test_the_width_in_a_pipe_is_the_documented_one() -> None:
+    assert f"`COLUMNS` ({PIPED_WIDTH} if it is not set)" in (ROOT / "docs" / "commands.md").read_text()

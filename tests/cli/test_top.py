@@ -165,6 +165,8 @@ def test_an_unexpected_end_of_watching(tmp_path: Path) -> None:
         (["--once"], 2, "say what to watch"),
         (["--once", "--metrics", "nowhere", str(EVICTION)], 2, "no place to serve metrics"),
         (["--once", "--metrics", "192.0.2.1:9", str(EVICTION)], 2, "metrics cannot be served"),
+        (["--once", "--speed", "nan", str(EVICTION)], 2, "--speed takes a number"),
+        (["--once", "--speed", "inf", str(EVICTION)], 2, "--speed takes a number"),
         (["--once", "README.md"], 1, "not a capture"),
         (["--once", "none.pcap"], 1, "none.pcap"),
         (["--format", "jsonl", str(EVICTION)], 2, "--format needs"),

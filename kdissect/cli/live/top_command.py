@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,6 +74,8 @@ def top(
     """
     if once and every is not None:
         raise click.UsageError("--once and --every exclude each other")
+    if speed is not None and not math.isfinite(speed):
+        raise click.UsageError("--speed takes a number, such as 10")
     if form is not None and not once and every is None:
         raise click.UsageError("--format needs --once or --every TIME")
     lines = once or every is not None
