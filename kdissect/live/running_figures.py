@@ -301,6 +301,7 @@ class Figures:
     # ---- judging
 
     def _judge(self, moment: Moment) -> None:
+        self.states.note_drops(self.dropped, self.now_us)
         for change in self.states.judge(self.now_us, self.waits, moment.links, self.share):
             self.alert(change.id, change.severity, change.at_us, change.text, change.broker)
 

@@ -57,6 +57,20 @@ def test_who_gave_up_was_not_answered(figures: Figures) -> None:
     assert [one["id"] for one in figures.findings] == ["standstill", "waits_no_more"]
 
 
+def test_requests_from_before_dropped_packets_prove_nothing(figures: Figures) -> None:
+    """Their answers may be among these."""
+    wait, later = Waiting("1", "shop", "Metadata", NOW, 2), Waiting("1", "shop", "Metadata", NOW + 3 * SECOND, 1)
+    figures.dropped = 0
+    assert told(figures, NOW + SECOND, wait) == ["1"]
+    figures.dropped = 7
+    assert told(figures, NOW + 2 * SECOND, wait) == []
+    assert [one["text"] for one in figures.findings][1:] == [
+        "it is not known whether broker 1 answers: the kernel dropped packets"
+    ]
+    assert told(figures, NOW + 5 * SECOND, wait) == []
+    assert told(figures, NOW + 5 * SECOND, wait, later) == ["1"]
+
+
 def test_what_is_seen_of_a_broker_when_connections_are_left_out(figures: Figures) -> None:
     figures.share = 0.25
     assert told(figures, NOW + SECOND, Waiting("1", "shop", "Metadata", NOW, 2)) == ["1"]

@@ -4,7 +4,9 @@ Rules.
 
 - A broker stands still when it has sent no answer since a request was sent that is overdue. A request is overdue
   `OVERDUE_US` after it was sent, a Fetch so long after the longest wait that its client was seen to ask for. A request
-  that may wait for others (`PATIENT`) is never overdue. Requests of a connection that is closed do not wait.
+  that may wait for others (`PATIENT`) is never overdue. Requests of a connection that is closed do not wait. A request
+  that was sent before the kernel dropped packets proves nothing: its answer, or its connection's end, may be among
+  them.
 - A broker is gone when it has sent no answer since it refused a connection while none to it was open (or it had been
   silent for a second). It is also gone when it has sent none since it closed the last of its connections by itself. At
   least `CUT_OFF` of them were closed together and with requests open: a process that is killed does both. One
@@ -81,6 +83,8 @@ class BrokerStates:
         """By client, when the latest request was sent that was answered."""
         self._longest: dict[str, float] = {}
         """By client, the longest wait (ms) that it asked for."""
+        self._dropped = self._dropped_at = 0
+        """Packets that the kernel dropped, and when it was last known to have dropped more (microseconds)."""
 
     def rename(self, old: str, new: str) -> None:
         """A broker is called otherwise from now on."""
@@ -120,6 +124,11 @@ class BrokerStates:
         """How long clients ask brokers to wait: rows of `fetches`."""
         for client, longest in _greatest(fetches, "client_id", "max_wait_ms"):
             _raise(self._longest, client, longest)
+
+    def note_drops(self, dropped: int | None, now_us: int) -> None:
+        """How many packets the kernel dropped by now; None: not known."""
+        if dropped is not None and dropped > self._dropped:
+            self._dropped, self._dropped_at = dropped, now_us
 
     def judge(self, now_us: int, waits: Sequence[Waiting], links: Mapping[str, Links], share: float) -> list[Change]:
         """The changes by now. `share`: of all connections, those that are looked at."""
@@ -174,7 +183,7 @@ class BrokerStates:
         for wait in waits:
             if wait.broker is None or wait.broker in self.gone or self._answers.get(wait.broker, 0) > wait.since_us:
                 continue
-            if now_us - wait.since_us >= self._may_wait_us(wait):
+            if wait.since_us > self._dropped_at and now_us - wait.since_us >= self._may_wait_us(wait):
                 overdue.setdefault(wait.broker, []).append(wait)
         found, still = [], {}
         for broker, late in overdue.items():
@@ -194,6 +203,8 @@ class BrokerStates:
                 found.append(Change("answers_again", "info", now_us, f"broker {broker} answers again", broker))
             else:
                 text = f"nobody waits for broker {broker} any more"
+                if self.still[broker] <= self._dropped_at:
+                    text = f"it is not known whether broker {broker} answers: the kernel dropped packets"
                 found.append(Change("waits_no_more", "info", now_us, text, broker))
         self.still = still
         return found
