@@ -210,6 +210,13 @@ def test_show_without_an_id_lists_the_slowest(capsys: pytest.CaptureFixture[str]
     assert main(shlex.split(command)[1:] if command.startswith("kdissect") else ["show", str(TINY)]) == 0
 
 
+def test_show_takes_the_id_of_a_response_without_its_request(capsys: pytest.CaptureFixture[str]) -> None:
+    capture = ROOT / "captures" / "field_to_client.pcap"
+    orphan = kdissect.open(capture).table("exchanges", ["exchange_id"])["exchange_id"][0].as_py()
+    assert ":r" in orphan
+    assert answer(capsys, "show", str(capture), orphan).startswith(f"{orphan}  ApiVersions  orphan\n")
+
+
 def test_nothing_is_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
     ids = set(kdissect.open(TINY).pandas("exchanges")["exchange_id"])
     shown = answer(capsys, "slowest", str(TINY)).split()

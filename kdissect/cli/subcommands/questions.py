@@ -25,7 +25,7 @@ from kdissect.cli.options import (
 )
 from kdissect.cli.printing import terminal
 
-EXCHANGE_ID = re.compile(r"[0-9a-fA-F]+:[0-9]+")
+EXCHANGE_ID = re.compile(r"[0-9a-fA-F]+:r?[0-9]+")
 """The id of a connection, or its beginning, and the exchange's number on it."""
 
 
