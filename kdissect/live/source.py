@@ -30,6 +30,9 @@ from kdissect.problems import CaptureUnreadable, UsageError
 PROGRAMS = ("tcpdump", "dumpcap")
 BUFFER_KIB = 32 << 10
 """What the kernel holds for us while we are busy: a quarter of a second of 1 Gbit/s."""
+BLOCK_S = 1.0
+"""How late packets come that tcpdump captures: the kernel gives it a block that is not full after so long (its timeout
+for libpcap). dumpcap has a quarter of it."""
 PIPE_BYTES = 1 << 20
 """Linux's bound for a pipe of a user without privileges (pipe(7))."""
 GATHER_S, ENOUGH = 0.1, 128 << 10
@@ -59,7 +62,7 @@ class Source:
         self.capture = capture
         self.replay = replay
         self.patient = not follow and replay is None
-        self.clock = CaptureClock(follow and fresh, lambda: 0 if replay is None else replay.now_ns)
+        self.clock = CaptureClock(follow and fresh, lambda: 0 if replay is None else replay.now_ns, late_s=BLOCK_S)
         self.tick_s = TICK_S if replay is None else min(TICK_S, max(STEP_S, TICK_S / replay.speed))
         self._follow = follow
         self._stop = threading.Event()

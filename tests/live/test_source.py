@@ -10,6 +10,7 @@ import pytest
 
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
+from kdissect.live.capture_clock import CaptureClock
 from kdissect.live.source import Interface, open_source
 from kdissect.problems import CaptureNotFound, CaptureUnreadable, UsageError
 
@@ -108,6 +109,22 @@ def test_files(captures: Path, tmp_path: Path) -> None:
         open_source([str(tmp_path / "none.pcap")], None, (), None, once=False)
     with pytest.raises(UsageError, match="only one"):
         open_source([str(captures)], None, (), None, once=True)
+
+
+def test_silence_counts_when_no_packet_can_be_on_its_way() -> None:
+    """The kernel gathers packets for a second before tcpdump gets them."""
+    now = [100.0]
+    clock = CaptureClock(True, host_clock=lambda: now[0], late_s=1.0)
+    clock.read_packet(5_000_000_000)
+    seen = []
+    for after in (0.5, 1.0, 1.5, 3.0):
+        now[0] = 100.0 + after
+        seen.append(clock.now_ns)
+    assert seen == [5_000_000_000, 5_000_000_000, 5_500_000_000, 7_000_000_000]
+
+
+def test_live_sources_allow_for_it(captures: Path) -> None:
+    assert open_source([str(captures / "base_tiny.pcap")], None, (), None, once=False).clock.late_s == 1.0
 
 
 def test_waiting_for_a_directory(captures: Path, tmp_path: Path) -> None:
