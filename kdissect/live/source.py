@@ -29,7 +29,8 @@ from kdissect.problems import CaptureUnreadable, UsageError
 
 PROGRAMS = ("tcpdump", "dumpcap")
 BUFFER_KIB = 32 << 10
-"""What the kernel holds for us while we are busy: a quarter of a second of 1 Gbit/s."""
+"""What the kernel holds for us while we are busy: a quarter of a second of 1 Gbit/s. It packs packets into blocks for
+that; in tcpdump's immediate mode each has a slot as large as the largest packet (64 KiB), and 512 fill the buffer."""
 BLOCK_S = 1.0
 """How late packets come that tcpdump captures: the kernel gives it a block that is not full after so long (its timeout
 for libpcap). dumpcap has a quarter of it."""
@@ -155,8 +156,7 @@ class Interface(Source):
         wanted = f"tcp and ({wanted})" if ports else "tcp"
         cut = ["-s", str(snap)] if snap else []
         if self._asks:
-            return [self._program, "-i", name, "-n", "-U", "--immediate-mode", "-B", str(BUFFER_KIB), *cut, "-w", "-",
-                    wanted]  # fmt: skip
+            return [self._program, "-i", name, "-n", "-U", "-B", str(BUFFER_KIB), *cut, "-w", "-", wanted]
         return [self._program, "-i", name, "-q", "-B", str(BUFFER_KIB >> 10), *cut, "-w", "-", "-f", wanted]
 
     def _listen(self) -> None:

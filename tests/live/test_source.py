@@ -76,6 +76,7 @@ def test_the_kernels_drops(programs: Path) -> None:
         time.sleep(0.05)
     assert source.dropped() == 7
     assert (programs / "asked").read_text().split()[:2] == ["-i", "eth0"]
+    assert "--immediate-mode" not in (programs / "asked").read_text(), "it leaves room for 512 packets"
     assert (programs / "asked").read_text().strip().endswith("tcp and (port 9092 or port 9093)")
     assert not source.waits_for_us
     source.close()
