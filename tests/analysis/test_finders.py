@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -17,7 +18,7 @@ from kdissect.analysis import findings as found
 from kdissect.analysis.findings import FINDERS, LIMITS, findings, select_evidence
 from kdissect.analysis.findings.evidence import union_ms
 from kdissect.analysis.findings.finders import Finder, Seen, finder
-from kdissect.analysis.findings.row_filters import failed
+from kdissect.analysis.findings.row_filters import failed, without_producer_id
 from kdissect.analysis.grouping import merge_spans, overlapping_spans, runs_with_gaps
 from kdissect.arrays.arrow import NULL_TIME
 from kdissect.tables.declaration.model import DeclarationError
@@ -351,3 +352,16 @@ def test_a_finder_that_fails_is_a_problem_and_no_more(monkeypatch: pytest.Monkey
     assert "finder_failed" in capture.tables(["problems", "findings"])["problems"]["kind"].to_pylist()
     capture.save(tmp_path)
     assert "finder_failed" in pq.read_table(tmp_path / "problems.parquet")["kind"].to_pylist()
+
+
+def test_batches_without_a_producer_id_are_those_that_were_sent_whatever_leader_epoch_a_library_writes() -> None:
+    epochs = set()
+    for library in ("aiokafka", "kafkajs", "librdkafka", "sarama"):
+        tables = recorded(f"lab/healthy_{library}.pcap.zst")
+        batches = tables["record_batches"].filter(pc.is_valid(tables["record_batches"]["crc"]))
+        sent = pc.is_in(batches["exchange_id"], tables["produces"]["exchange_id"].combine_chunks())
+        kept = without_producer_id(batches, LIMITS)
+        assert pc.all(pc.or_(kept, pc.invert(sent))).as_py()
+        assert pc.sum(kept).as_py() <= 1.1 * pc.sum(sent).as_py()  # of those that were read back, first ones alone
+        epochs |= set(batches.filter(sent)["leader_epoch"].to_pylist())
+    assert epochs == {-1, 0}

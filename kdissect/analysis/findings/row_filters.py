@@ -104,9 +104,16 @@ def first_produces(exchanges: pa.Table, limits: Limits) -> Any:
 
 
 def without_producer_id(batches: pa.Table, limits: Limits) -> Any:
-    """Batches that no broker can tell from ones that it has: no producer id (KIP-98), and not read back."""
+    """Batches that no broker can tell from ones that it has: no producer id (KIP-98), and not read back.
+
+    A producer numbers its records from 0. Some libraries write 0 for the leader's epoch (librdkafka, sarama, KafkaJS,
+    kafka-python), others -1. A batch that was read back is among these only where its partition begins with it.
+    """
     unknown = pc.less(pc.fill_null(batches["producer_id"], -1), 0)
-    return pc.and_(pc.and_(unknown, pc.is_valid(batches["crc"])), pc.less(pc.fill_null(batches["leader_epoch"], -1), 0))
+    sent = pc.or_(
+        pc.less(pc.fill_null(batches["leader_epoch"], -1), 0), pc.equal(pc.fill_null(batches["base_offset"], -1), 0)
+    )
+    return pc.and_(pc.and_(unknown, pc.is_valid(batches["crc"])), sent)
 
 
 def first_and_last_in_slots(table: pa.Table, by: str, *columns: str, slot_ms: int = SLOT_MS) -> Flags:
