@@ -565,6 +565,21 @@ def fenced() -> Rows:
     return {"exchanges": [refused], "connections": [connection(1, 0.0, 9.0, client_id="c", start_seen=False)]}
 
 
+def ended_late(other: str = "p9", connection: int = 2, code: int = 51) -> Rows:
+    """A transaction that is over when its producer comes to end it: another one asked for its transactional id."""
+    asked = [
+        exchange(0, 0.0, api_key=22, api="InitProducerId", client_id="p1"),
+        exchange(1, 1.0, api_key=22, api="InitProducerId", client_id=other, connection_id=f"{connection:016x}",
+                 status="error", error_code=code),
+        exchange(2, 1.1, api_key=26, api="EndTxn", client_id="p1", status="error", error_code=48),
+    ]  # fmt: skip
+    ids = [
+        {"exchange_id": row["exchange_id"], "transactional_id": "tx", "producer_id": producer, "producer_epoch": 0}
+        for row, producer in zip(asked, (7, -1), strict=False)
+    ]
+    return {"exchanges": asked, "producer_ids": ids}
+
+
 def met_in_its_middle(rows: Rows, before: float) -> Rows:
     """The same in a capture that began so many seconds before, when the client's connection was there."""
     begun = {"start_seen": False, "started_at": START - round(before * SECOND)}
@@ -957,6 +972,8 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
      [lambda: silent(5.9), lambda: silent(6.0, 27), lambda: silent(6.5, between=True),
       lambda: silent(6.0, missing=9)]),
     ("producer_fenced", "high", fenced, [lambda: {**fenced(), "exchanges": []}]),
+    ("producer_fenced", "high", ended_late, [lambda: ended_late("p1", 1), lambda: ended_late(code=53)]),
+    ("producer_fenced", "high", lambda: ended_late("p1"), []),
     ("client_paused", "info", lambda: polls(1.1),
      [lambda: polls(0.99), lambda: polls(1.1, 101.0), lambda: polls(1.1, size=0), lambda: polls(1.1, refused=0.9)]),
     ("client_paused", "info", lambda: polls(1.1, refused=0.4),

@@ -160,7 +160,10 @@ KINDS = {
     ),
     "producer_fenced": Kind(
         cause="client",
-        rule="Answers with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or TRANSACTION_COORDINATOR_FENCED.",
+        rule=(
+            "Answers with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or TRANSACTION_COORDINATOR_FENCED. Or an EndTxn that "
+            "was answered INVALID_TXN_STATE after another producer had asked for the transactional id."
+        ),
         headline={
             "many": "{clients:#client} were fenced: they used outdated producer epochs",
             "unknown": "{client:who} was fenced: it used an outdated producer epoch[ ({transaction})]",

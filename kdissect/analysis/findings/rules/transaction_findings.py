@@ -19,6 +19,9 @@ from kdissect.tables.topics import topics_or_ids
 
 FENCED = {"INVALID_PRODUCER_EPOCH": 47, "TRANSACTION_COORDINATOR_FENCED": 52, "PRODUCER_FENCED": 90}
 INVALID_TXN_STATE = 48
+CONCURRENT_TRANSACTIONS = 51
+"""The first answer to an InitProducerId while a transaction of its transactional id is open: the coordinator raises
+the epoch, aborts the transaction, and lets the new instance ask again."""
 UNSUPPORTED_VERSION = 35
 HELD_BACK_MS = 1000.0
 """How long a last stable offset stands still behind the high watermark: transactions usually commit within a second."""
@@ -35,6 +38,12 @@ NO_TIMEOUT_MS = 2**31 - 1
 
 TIMED_OUT = "epoch"
 """The case of a producer whose epoch the coordinator raised when its transaction timed out."""
+LATE = {
+    TIMED_OUT: ("transaction_timed_out", "end"),
+    "taken": ("producer_fenced", "taken"),
+    "twin": ("producer_fenced", "twin"),
+}
+"""Kind and case of a transaction that was over when its producer came to end it, by the case of its reason."""
 STARTED = row_filters.of_api(ApiKey.INIT_PRODUCER_ID)
 """Exchanges that `started` reads."""
 
@@ -53,6 +62,12 @@ class Started(NamedTuple):
 
 def started(tables: ev.Tables) -> list[Started]:
     """Producers as they registered, in order of time."""
+    return [one for one in _registrations(tables) if one.producer >= 0]
+
+
+def _registrations(tables: ev.Tables) -> list[Started]:
+    """Producers as they registered, and as they ended another one's transaction to do so (producer -1), in order of
+    time."""
     ids, exchanges = ev.get(tables, "producer_ids"), ev.get(tables, "exchanges")
     if not ids.num_rows or not exchanges.num_rows:
         return []
@@ -60,12 +75,15 @@ def started(tables: ev.Tables) -> list[Started]:
     at = times(exchanges, "request_first_at")
     found = []
     for row, i in zip(ids.to_pylist(), place.tolist(), strict=True):
-        if i >= 0 and row["producer_id"] is not None and row["producer_id"] >= 0:
+        if i < 0:
+            continue
+        producer = -1 if row["producer_id"] is None else row["producer_id"]
+        if producer >= 0 or exchanges["error_code"][i].as_py() == CONCURRENT_TRANSACTIONS:
             connection, client = (exchanges[name][i].as_py() for name in ("connection_id", "client_id"))
             found.append(
                 Started(
-                    int(at[i]), connection, client, row["transactional_id"], row["producer_id"],
-                    row["producer_epoch"] or 0, row["transaction_timeout_ms"] or NO_TIMEOUT_MS,
+                    int(at[i]), connection, client, row["transactional_id"], producer, row["producer_epoch"] or 0,
+                    row["transaction_timeout_ms"] or NO_TIMEOUT_MS,
                 )
             )  # fmt: skip
     return sorted(found, key=lambda one: one.at)
@@ -81,7 +99,7 @@ def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         return _outdated(tables)
     groups = group(exchanges, ["client_id"])
     at = times(exchanges, "request_first_at")
-    known = started(tables)
+    known = _registrations(tables)
     codes = ", ".join(str(number) for number in sorted(FENCED.values()))
     found = []
     clients = np.flatnonzero(groups.count(fenced)).tolist()
@@ -110,24 +128,25 @@ def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 @finder(exchanges=(row_filters.failed, STARTED), producer_ids=EVERY_ROW, producers=EVERY_ROW)
 def late_ends(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Transactions that the coordinator had given up when their producer came to end them: EndTxn is refused as of no
-    open transaction where the producer knows no newer epoch."""
+    open transaction where the producer knows no newer epoch. It timed out, or another instance took its id."""
     exchanges = ev.get(tables, "exchanges")
     late = (ints(exchanges, "api_key") == ApiKey.END_TXN) & (ints(exchanges, "error_code", 0) == INVALID_TXN_STATE)
     if not late.any():
         return []
     groups, at = group(exchanges, ["client_id"]), times(exchanges, "request_first_at")
-    known = started(tables)
+    known = _registrations(tables)
     found = []
     for code in np.flatnonzero(groups.count(late)).tolist()[:MOST_CLIENTS]:
         client = groups.keys["client_id"][code].as_py()
         mine = np.flatnonzero(late & (groups.code == code))
         reason = _find_reason(tables, client, earliest(at[mine]), known)
-        if reason.case != TIMED_OUT:
+        if reason.case not in LATE:
             continue  # the error itself is reported
+        kind, case = LATE[reason.case]
         values = {"errors": ev.error_names(exchanges, mine), "answers": len(mine), **reason.values}
         condition = ev.both(ev.equals("client_id", client), f"api = 'EndTxn' and error_code = {INVALID_TXN_STATE}")
         found += ev.finding(
-            tables, "transaction_timed_out", ev.HIGH, "exchanges", condition, values, case="end", client_id=client,
+            tables, kind, ev.HIGH, "exchanges", condition, values, case=case, client_id=client,
             transactional_id=reason.transactional_id,
         )  # fmt: skip
     return found
@@ -147,7 +166,10 @@ def _find_reason(tables: ev.Tables, client: str | None, when: int | None, starte
     """Why a client was fenced at `when` (None: unknown)."""
     if when is None:
         return Reason("unknown")
-    own = [one for one in started if one.client == client and one.at < when and one.transactional_id is not None]
+    own = [
+        one for one in started
+        if one.client == client and one.at < when and one.transactional_id is not None and one.producer >= 0
+    ]  # fmt: skip
     names = {one.transactional_id for one in own}
     if len(names) != 1:
         return Reason("unknown")
