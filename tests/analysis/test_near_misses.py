@@ -719,6 +719,15 @@ def closed_window(
     return {"exchanges": [one, more], "connections": [owner]}
 
 
+def in_line(turn: float) -> Rows:
+    """Five requests that took 2 s, all but `turn` ms of it behind earlier ones, and one whose bytes had to wait."""
+    rows = closed_window(1000.0, 2000.0, "request")
+    late = {"latency_ms": 2000.0, "queued_ms": 2000.0 - turn, "broker_ms": turn, "network_ms": 0.0}
+    ends = {"request_last_at": START, "response_last_at": START + 2 * SECOND}
+    after = [exchange(n, 0.0, api_key=3, api="Metadata", **late, **ends) for n in range(2, 7)]
+    return rows | {"exchanges": [*rows["exchanges"], *after]}
+
+
 def refused_port(attempts: int, kafka_at: float, last: float = 5.0, client: str = "a", ip: str = "10.0.0.1") -> Rows:
     """A port of which nothing is known refuses; a client at `ip` speaks Kafka to another port from `kafka_at` on."""
     rows = [
@@ -1056,6 +1065,7 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
       lambda: closed_window(1000.0, 199.0)]),
     ("window_closed", "medium", lambda: closed_window(1000.0, None), [lambda: closed_window(999.0, None)]),
     ("window_closed", "medium", lambda: closed_window(1000.0, 2000.0, "request", throttle=1.0), []),
+    ("window_closed", "medium", lambda: in_line(199.0), []),
     ("network_stall", "medium", lambda: closed_window(999.0, 1000.0, resent=1),
      [lambda: closed_window(1000.0, 1000.0, resent=1), lambda: closed_window(999.0, 1000.0),
       lambda: of_payload(closed_window(999.0, 1000.0, resent=1)),
@@ -1110,6 +1120,17 @@ def test_a_message_that_stood_still_was_lost_only_where_as_much_was_sent_again(l
     (one,) = findings(tables).findings.filter(pc.field("id") == "network_stall").to_pylist()
     assert one["cause"] == cause
     assert ("sent again" in one["text"]) == (cause == "network")
+
+
+@pytest.mark.parametrize(("turn", "cause"), [(199.0, "unknown"), (200.0, "broker")])
+def test_a_broker_is_no_cause_where_requests_wait_for_earlier_ones_of_their_connection(turn: float, cause: str) -> None:
+    tables = {name: made(name, rows) for name, rows in in_line(turn).items()}
+    causes = {one["id"]: (one["cause"], one["text"]) for one in findings(tables).findings.to_pylist()}
+    assert causes["window_closed"][0] == causes["slow_requests"][0] == cause
+    assert causes["window_closed"][1].startswith(
+        "Client a sent more than" if cause == "unknown" else "Broker 1 stopped"
+    )
+    assert ("went by behind earlier" in causes["slow_requests"][1]) == (cause == "unknown")
 
 
 def test_whom_a_produce_waited_for_is_said() -> None:

@@ -113,16 +113,24 @@ KINDS = {
             "answers were cut off, and with them what a quota did. Time in which several of them overlap counts once. "
             "Medium from 10 s on, or from 2 s on where that is a fifth of the time that the client (the broker, for "
             "several clients) is in the capture. A part with 60 % of the time that was not spent queued is the cause: "
-            "the network's, the followers', or the broker's own. The broker's own time is not known of Produce "
-            "requests with acks=all whose wait for followers is not known."
+            "the network's, the followers', or the broker's own. None is where requests took ten times as long as "
+            "their own turn: they waited for earlier ones of their connection. The broker's own time is not known of "
+            "Produce requests with acks=all whose wait for followers is not known."
         ),
         headline="[{api}|requests] of {clients:list} to broker {broker} took up to {longest:ms}",
-        sentence=(
-            "{requests:n} [{api}|unknown] {requests:?request|requests} to broker {broker} took {slow:ms} or more: "
-            "{total:ms} together, {longest:ms} at most. Clients: {clients:list}.[ The network had {of_network:n} % "
-            "of their time.][ Followers had {of_follower:n} % of their time.][ The broker had {of_broker:n} % of "
-            "their time.]"
-        ),
+        sentence={
+            "part": (
+                "{requests:n} [{api}|unknown] {requests:?request|requests} to broker {broker} took {slow:ms} or more: "
+                "{total:ms} together, {longest:ms} at most. Clients: {clients:list}.[ The network had {of_network:n} % "
+                "of their time.][ Followers had {of_follower:n} % of their time.][ The broker had {of_broker:n} % of "
+                "their time.]"
+            ),
+            "queue": (
+                "{requests:n} [{api}|unknown] {requests:?request|requests} to broker {broker} took {slow:ms} or more: "
+                "{total:ms} together, {longest:ms} at most. Clients: {clients:list}. Of their time {of_queue:n} % went "
+                "by behind earlier requests of their connections."
+            ),
+        },
         advice=(
             "Show the slowest with `kdissect show`; `kdissect latency` tells whether broker, network or followers "
             "took the time."

@@ -126,12 +126,14 @@ KINDS = {
     ),
     "window_closed": Kind(
         cause="client",
-        other_causes=("broker", "settings"),
+        other_causes=("broker", "settings", "unknown"),
         rule=(
             "Messages to one receiver took 200 ms or more to get through, or never ended. A receive window of "
             "their connection was closed for 1 s or more in all, and for half of that time at least. Responses "
             "wait for the client: its cause. Requests wait for the broker: its cause, or the settings' where the "
-            "client is throttled, because a broker reads nothing of a connection that it mutes (KIP-219)."
+            "client is throttled, because a broker reads nothing of a connection that it mutes (KIP-219). The cause is "
+            "unknown where slow requests of these connections waited for earlier ones ten times as long as for their "
+            "own turn: the broker answered, but more was sent."
         ),
         headline={
             "response": (
@@ -143,6 +145,7 @@ KINDS = {
             "throttled": (
                 "{brokers:?broker|brokers} {brokers:list} stopped reading what {client:who} sent for {closed:ms}"
             ),
+            "queue": "{client:who} sent more than {brokers:?broker|brokers} {brokers:list} answered, for {closed:ms}",
         },
         sentence={
             "response": (
@@ -164,6 +167,13 @@ KINDS = {
                 "loses packets does not close it. The client is throttled, and a broker reads nothing more of it "
                 "meanwhile."
             ),
+            "queue": (
+                "{client:Who} sent more than {brokers:?broker|brokers} {brokers:list} answered. Requests waited for "
+                "earlier ones of their connections, which were answered one after the other. This capture does not "
+                "show whether the client sends too many or the broker takes too long for each. A receive window was "
+                "closed for {closed:ms}[?several: at most] ({connections:#connection}).[ {late:#request} took up to "
+                "{longest:ms} to get through.][ {never:#request} never ended.]"
+            ),
         },
         advice={
             "response": (
@@ -177,10 +187,14 @@ KINDS = {
             "throttled": (
                 "Raise its quota (producer_byte_rate, consumer_byte_rate, request_percentage) or let it send less."
             ),
+            "queue": (
+                "See whether that client waits for answers before it sends more "
+                "(max.in.flight.requests.per.connection), and what the broker needs for each of its requests."
+            ),
         },
         needs=(
-            "`exchanges` (request_transfer_ms, response_transfer_ms, throttle_ms, status), `connections` "
-            "(zero_window_ms)"
+            "`exchanges` (request_transfer_ms, response_transfer_ms, throttle_ms, status, latency_ms, queued_ms), "
+            "`connections` (zero_window_ms)"
         ),
         cannot_tell=(
             "why the receiver did not read, and whether a proxy that stands for the client is the receiver. A "
@@ -327,8 +341,8 @@ KINDS = {
             "{client:who} gave up {requests:#request} ([{apis:list}|unknown]) to broker {broker}: it had closed "
             "{connections:#connection} before the answers came.[ The slowest took {longest:ms}.][ The network "
             "had {of_network:n} % of the slow ones' time.][ Followers had {of_follower:n} % of the slow ones' time.]"
-            "[ The broker had {of_broker:n} % of the slow ones' time.][?produced: The client may write these records "
-            "again.]"
+            "[ The broker had {of_broker:n} % of the slow ones' time.][ Of the slow ones' time {of_queue:n} % went by "
+            "behind earlier requests of their own connections.][?produced: The client may write these records again.]"
         ),
         advice="Its request.timeout.ms was shorter than the answer took; look at why that took so long.",
         needs=(

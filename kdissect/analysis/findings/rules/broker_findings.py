@@ -22,7 +22,7 @@ from kdissect.analysis.findings.network_gaps import (
     maybe_long_on_the_way,
     possible_gaps,
 )
-from kdissect.analysis.findings.rules.window_findings import on_closed_windows
+from kdissect.analysis.findings.rules.window_findings import MOST_OF_TIME, on_closed_windows, percent_in_line
 from kdissect.analysis.findings.standstills import MOSTLY, common_standstills, standstills, within_standstills
 from kdissect.analysis.grouping import group
 from kdissect.analysis.holds.throttle_windows import Muted, throttle_windows
@@ -30,8 +30,6 @@ from kdissect.arrays.arrow import MILLI, Int64s, distinct, ints, reals, times
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 
-MOST_OF_TIME = 0.6
-"""Share of the time of slow requests that makes a part their cause."""
 WAITING_APIS = (
     ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.DELETE_RECORDS,
     ApiKey.CREATE_PARTITIONS, ApiKey.ELECT_LEADERS, ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.BROKER_HEARTBEAT,
@@ -84,10 +82,11 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         mine = members[code]
         api, broker = groups.keys["api"][code].as_py(), groups.keys["broker"][code].as_py()
         rows = exchanges.take(arrow_array(mine))
-        cause, share = largest_part(tables, rows)
+        part, share = largest_part(tables, rows)
+        cause = cause_of(part)
         values = {
             "requests": len(mine), "api": api, "slow": limits.slow_ms, "total": total[code],
-            "longest": float(latency[mine].max()), "clients": ev.client_ids(rows), f"of_{cause}": share,
+            "longest": float(latency[mine].max()), "clients": ev.client_ids(rows), f"of_{part}": share,
         }  # fmt: skip
         condition = ev.both(
             ev.equals("broker", broker), ev.equals("api", api), f"latency_ms >= {limits.slow_ms:g}",
@@ -98,8 +97,9 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if cause == "unknown" and ev.equal(rows, "status", "partial").all():
             severity = ev.INFO  # a quota may have held them back: what their answers say of it was cut off
         found += ev.finding(
-            tables, "slow_requests", severity, "exchanges", condition, values, cause=cause, broker=broker, **about
-        )
+            tables, "slow_requests", severity, "exchanges", condition, values,
+            case="queue" if part == "queue" else "part", cause=cause, broker=broker, **about,
+        )  # fmt: skip
     return found
 
 
@@ -118,10 +118,14 @@ def acks_of(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
 
 
 def largest_part(tables: ev.Tables, rows: pa.Table) -> tuple[str, float | None]:
-    """(cause, percent) by the part that most of the measured time of exchanges went to; unknown where none has
+    """(part, percent): the part that most of the measured time of exchanges went to; unknown where none has
     MOST_OF_TIME of it. What one lay queued behind another is that other one's time, and the transfer of one whose
-    connection had a closed receive window is the receiver's. Reads `produces` and `connections` of their time."""
+    connection had a closed receive window is the receiver's. It is the queue's where many were sent at once and each
+    took its turn. Reads `produces` and `connections` of their time."""
     acks, closed = acks_of(tables, rows), on_closed_windows(rows, ev.get(tables, "connections"))
+    in_line = percent_in_line(rows, closed)
+    if in_line is not None:
+        return "queue", in_line
     network, broker = np.nan_to_num(reals(rows, "network_ms")), reals(rows, "broker_ms")
     bound = np.isnan(reals(rows, "network_ms"))  # broker_ms holds the network's time too
     for side in ("request", "response"):
@@ -136,6 +140,11 @@ def largest_part(tables: ev.Tables, rows: pa.Table) -> tuple[str, float | None]:
         if known and float(part.sum()) >= MOST_OF_TIME * known:
             return cause, 100 * min(float(part.sum()) / known, 1)
     return "unknown", None
+
+
+def cause_of(part: str) -> str:
+    """The cause that a part of `largest_part` is: a queue has none that shows."""
+    return "unknown" if part == "queue" else part
 
 
 @finder(

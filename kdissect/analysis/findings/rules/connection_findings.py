@@ -15,7 +15,7 @@ from kdissect.analysis.findings.client_ways import client_distance_ms, copies_in
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.missing_packets import ONE_WAY, one_way, without_bare_packets
-from kdissect.analysis.findings.rules.broker_findings import WAITING_APIS, largest_part
+from kdissect.analysis.findings.rules.broker_findings import WAITING_APIS, cause_of, largest_part
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import Float64s, group
 from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, distinct, earliest, ints, latest, reals, times
@@ -508,15 +508,15 @@ def given_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         waits = np.isin(ints(rows, "api_key"), (ApiKey.FETCH, *WAITING_APIS))
         took = np.where(waits, 0.0, np.nan_to_num(reals(rows, "latency_ms")))
         slow = rows.filter(arrow_array(took >= limits.slow_ms))
-        cause, share = largest_part(tables, slow) if slow.num_rows else ("client", None)
+        part, share = largest_part(tables, slow) if slow.num_rows else ("client", None)
         values = {
             "requests": rows.num_rows, "apis": ev.names(rows["api"]), "connections": names, "produced": produced,
-            "longest": float(took.max()) or None, f"of_{cause}": share,
+            "longest": float(took.max()) or None, f"of_{part}": share,
         }  # fmt: skip
         condition = ev.both(ev.among("connection_id", names), "(abandoned or status = 'unanswered')")
         found += ev.finding(
             tables, "requests_given_up", ev.MEDIUM if produced else ev.INFO, "exchanges", condition, values,
-            cause=cause, client_id=client, broker=broker,
+            cause=cause_of(part), client_id=client, broker=broker,
         )  # fmt: skip
     return found
 

@@ -23,7 +23,12 @@ CLOSED_SHARE = 0.5
 """Of the time that messages took to get through: a window closed for less than half of it is not why they were late."""
 MOST_NAMED = 20
 """Connections that a filter names one by one."""
-CAUSES = {"response": "client", "request": "broker", "throttled": "settings"}
+IN_LINE = 10
+"""A request that took so many times as long as its own turn waited for earlier ones. Java's producer has five of a
+connection under way at most (max.in.flight.requests.per.connection)."""
+MOST_OF_TIME = 0.6
+"""Share of the time of slow requests that makes a part their cause."""
+CAUSES = {"response": "client", "request": "broker", "throttled": "settings", "queue": "unknown"}
 """Whose fault it is that a receiver of this side does not read."""
 
 
@@ -52,12 +57,29 @@ def on_closed_windows(exchanges: pa.Table, connections: pa.Table) -> Flags:
     return flags
 
 
-@finder(exchanges=(slow_transfer, _never_ended, row_filters.throttled), connections=EVERY_ROW)
+def percent_in_line(exchanges: pa.Table, closed: Flags) -> float | None:
+    """Percent of their time that slow requests spent behind earlier ones of their connections.
+
+    A broker serves one request of a connection at a time, and reads the next one then. None where requests took long
+    in their own turn, as of a broker that stood still. `closed` as of `on_closed_windows`: a request that waits in
+    front of a closed window is in line, too.
+    """
+    latency = np.nan_to_num(reals(exchanges, "latency_ms"))
+    waited = np.nan_to_num(reals(exchanges, "queued_ms"))
+    waited = waited + np.where(closed, np.nan_to_num(reals(exchanges, "request_transfer_ms")), 0.0)
+    turn = latency - waited
+    if not len(turn) or turn[turn >= latency / IN_LINE].sum() >= (1 - MOST_OF_TIME) * turn.sum():
+        return None
+    return float(100 * waited.sum() / latency.sum())
+
+
+@finder(exchanges=(slow_transfer, _never_ended, row_filters.throttled, row_filters.slow), connections=EVERY_ROW)
 def closed_windows(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Receivers whose window stayed closed while a message to them stood still, or never ended.
 
     Responses wait for the client, requests for the broker: who does not read is the cause. A broker does not read the
-    requests of a client that is beyond its quota (it mutes the connection, KIP-219): then the quota is.
+    requests of a client that is beyond its quota (it mutes the connection, KIP-219): then the quota is. One that
+    answered all along has been sent more than it answers, and why that is so does not show.
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     closed = np.nan_to_num(reals(connections, "zero_window_ms"))
@@ -81,7 +103,7 @@ def closed_windows(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             held = _Held(
                 connections.take(arrow_array(mine)), exchanges.take(arrow_array(rows)), float(closed[mine].max())
             )
-            found += _finding(tables, side, held)
+            found += _finding(tables, limits, side, held)
     return found
 
 
@@ -94,13 +116,18 @@ class _Held(NamedTuple):
     """The longest."""
 
 
-def _finding(tables: ev.Tables, side: str, direction: _Held) -> list[ev.Finding]:
+def _finding(tables: ev.Tables, limits: Limits, side: str, direction: _Held) -> list[ev.Finding]:
     """The finding about messages of one direction."""
     ids, brokers = ev.names(direction.connections["connection_id"]), ev.names(direction.connections["broker"])
     client = direction.connections["client_id"][0].as_py()
     took = np.nan_to_num(reals(direction.exchanges, f"{side}_transfer_ms"))
     late, never = int((took >= STALL_MS).sum()), int(row_filters.unfinished(direction.exchanges, side).sum())
-    throttled = side == "request" and bool((reals(direction.exchanges, "throttle_ms") > 0).any())
+    case = side
+    if side == "request":
+        slow = direction.exchanges.filter(row_filters.slow(direction.exchanges, limits))
+        in_line = percent_in_line(slow, np.ones(slow.num_rows, np.bool_))
+        throttled = bool((reals(direction.exchanges, "throttle_ms") > 0).any())
+        case = "throttled" if throttled else "request" if in_line is None else "queue"
     values = {
         "brokers": brokers, "closed": direction.closed_ms, "several": len(ids) > 1, "connections": ids,
         "late": late or None, "longest": float(took.max()), "never": never or None,
@@ -110,7 +137,6 @@ def _finding(tables: ev.Tables, side: str, direction: _Held) -> list[ev.Finding]
         ev.among("connection_id", ids) if len(ids) <= MOST_NAMED else ev.equals("client_id", client),
         f"({side}_transfer_ms >= {STALL_MS:g} or ({ended}))",
     )
-    case = "throttled" if throttled else side
     # a message that never ended stands still to the end of its connection
     about = {"last_at": int(times(direction.connections, "ended_at").max())} if never else {}
     return ev.finding(
