@@ -459,6 +459,11 @@ def unmeasured(rows: Rows) -> Rows:
     return rows | {"exchanges": changed, "connections": connections}
 
 
+def behind_polls(rows: Rows) -> Rows:
+    """The same, and what takes long lies behind another request of its connection, such as a long poll."""
+    return rows | {"exchanges": [one | {"queued_ms": one["latency_ms"]} for one in rows["exchanges"]]}
+
+
 def started_again(rows: Rows) -> Rows:
     """The same, and every connection of the two clients ends before the pause."""
     ends = [one | {"ended_at": START + 5 * SECOND} if one["client_id"] != "x" else one for one in rows["connections"]]
@@ -1052,9 +1057,10 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
       lambda: reset_connections(refused=10.5), lambda: reset_connections(own_end=True),
       lambda: reset_connections(trip=None)]),
     ("member_left", "medium", lambda: left(3.0), [lambda: left(2.9)]),
-    ("broker_stalled", "high", lambda: standing(0.0), [lambda: standing(0.0, api_key=1, api="Fetch")]),
+    ("broker_stalled", "high", lambda: standing(0.0),
+     [lambda: standing(0.0, api_key=1, api="Fetch"), lambda: behind_polls(standing(0.0))]),
     ("broker_stalled", "info", lambda: unmeasured(standing(0.0)), []),
-    ("broker_stalled", "info", at_a_standstill, []),
+    ("broker_stalled", "info", at_a_standstill, [lambda: behind_polls(at_a_standstill())]),
     ("broker_stalled", "info", lambda: at_a_standstill(brokers=1), []),
     ("broker_stalled", "high", lambda: at_a_standstill(brokers=1, between=True), []),
     ("slow_requests", "info", lambda: behind_a_quota(1100.0), [lambda: behind_a_quota(1300.0)]),

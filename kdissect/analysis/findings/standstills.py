@@ -56,7 +56,8 @@ def standstills(exchanges: pa.Table) -> list[Standstill]:
     asked, sent = times(exchanges, "request_first_at"), times(exchanges, "request_last_at")
     answered, ended = times(exchanges, "response_first_at"), times(exchanges, "response_last_at")
     due = np.where(sent == NULL_TIME, asked, sent)
-    due = due + (np.nan_to_num(reals(exchanges, "agreed_ms")) * MILLI).astype(np.int64)
+    for part in ("agreed_ms", "queued_ms"):  # what it lies behind may be a long poll
+        due = due + (np.nan_to_num(reals(exchanges, part)) * MILLI).astype(np.int64)
     owed = (asked != NULL_TIME) & (answered != NULL_TIME)
     owed &= answered - due >= OVERDUE_MS * MILLI
     owed &= answered - asked >= STANDSTILL_MS * MILLI

@@ -24,7 +24,8 @@ KINDS = {
         other_causes=("unknown",),
         rule=(
             "A broker answered nothing for 1 s or more while requests on two connections or more were due. A Fetch "
-            "is due when its max_wait_ms is over, one without it in the capture never. All of them were "
+            "is due when its max_wait_ms is over, one without it in the capture never. A connection does not count "
+            "where all that was due lay behind another request, such as a long poll. All of them were "
             "answered within 200 ms of the end. APIs that wait by design do not count, nor does a silence in which the "
             "network to all who waited was gone. Info where it may have been, and neither the broker's own fetches nor "
             "acknowledgements tell. "
@@ -65,7 +66,7 @@ KINDS = {
         ),
         needs=(
             "`exchanges` (capture, request_first_at, request_last_at, response_first_at, response_last_at, hold, "
-            "network_ms, network_kind, replication_ms, agreed_ms), "
+            "queued_ms, network_ms, network_kind, replication_ms, agreed_ms), "
             "`produces` (acks), "
             "`fetches` (max_wait_ms, replica_id: the broker's own fetches), `connections` (client_ip, broker_ip)"
         ),

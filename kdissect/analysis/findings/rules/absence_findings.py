@@ -94,11 +94,15 @@ class Stall(NamedTuple):
 
 
 def stalls(tables: ev.Tables) -> list[Stall]:
-    """Spans of STALLED_MS and more in which a broker answered nothing while requests on two connections were due."""
+    """Spans of STALLED_MS and more in which a broker answered nothing while requests on two connections were due.
+
+    A connection waits whose foremost request is due: what lies behind it may lie behind a long poll.
+    """
     exchanges = ev.get(tables, "exchanges")
     answered, asked = times(exchanges, "response_first_at"), times(exchanges, "request_last_at")
     known = (answered != NULL_TIME) & (asked != NULL_TIME)
     due = asked + _agreed(tables, exchanges)
+    own_due = due + (np.nan_to_num(reals(exchanges, "queued_ms")) * MILLI).astype(np.int64)
     late = known & (answered - due >= STALLED_MS * MILLI) & ~np.isin(ints(exchanges, "api_key"), WAITING_APIS)
     late &= ~ev.equal(exchanges, "hold", "throttled")
     if not late.any():
@@ -117,6 +121,8 @@ def stalls(tables: ev.Tables) -> list[Stall]:
                 & (answered[rows] >= end)
                 & (answered[rows] <= end + ANSWERED_MS * MILLI)
             ]
+            foremost = waited[own_due[waited] <= end - STALLED_MS * MILLI]
+            waited = waited[np.isin(connections[waited], connections[foremost])]
             if len(distinct(connections[waited])) >= WAITING_CONNECTIONS:
                 found.append(Stall(broker, max(begin, int(asked[waited].min())), end, waited))
     return found
