@@ -47,8 +47,9 @@ KINDS = {
         ),
         headline="{client:who} asked for no more records for {longest:ms}",
         sentence=(
-            "{client:who} stopped polling {pauses:times} while it had records, {total:ms} of {span:ms} in all "
-            "(longest {longest:ms}, from {worst:clock} on). Its application was at work or stood still."
+            "{client:who} got records and then asked for no more {pauses:times}, {total:ms} of {span:ms} in all "
+            "(longest {longest:ms}, from {worst:clock} on). Its application was at work, stood still, or had paused "
+            "its partitions."
         ),
         advice=(
             "Look at what the application does with a poll's records; fewer at once (max.poll.records) or more "
@@ -59,7 +60,8 @@ KINDS = {
             "(response_resent_ms, status), `connections` (start_seen, client_ip, end_reason, missing_bytes)"
         ),
         cannot_tell=(
-            "whether the application worked, slept or was suspended. Consumers that never asked again do not count."
+            "whether the application worked, slept, was suspended or had paused its partitions. Consumers that never "
+            "asked again do not count."
         ),
         example="stories/slow_consumer",
         starts=True,
