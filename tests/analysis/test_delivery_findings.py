@@ -68,6 +68,16 @@ def test_ten_late_batches_are_told_and_nine_are_not() -> None:
     assert "waited most for the reader" in one["text"]
 
 
+@pytest.mark.parametrize(
+    ("absent", "cause", "said"), [(1000.1, "client", "no fetch of it"), (999.9, "settings", "more (fetch.min.bytes)")]
+)
+def test_a_fetch_that_had_asked_to_wait_was_at_the_broker(absent: float, cause: str, said: str) -> None:
+    rows = [one | {"absent_ms": absent, "served_ms": 2000 - absent} for one in steady(10, 10)]
+    [one] = found(rows)
+    assert one["cause"] == cause
+    assert said in one["text"]
+
+
 def test_records_from_before_the_reader_came_are_not_late() -> None:
     """It reads what was sent in two seconds, all at once, 5 s later."""
     assert found([delivery(n, 5000.0 - n * 100) for n in range(20)]) == []

@@ -150,7 +150,7 @@ FINDINGS = reader(
     topics="topic_id topic partitions source",
     deliveries="fetch_exchange_id topic topic_id partition base_offset last_offset records group_id client_id "
     "is_follower broker isolation_level producer_client_id created_at produced_at delivered_at buffered_ms delivery_ms "
-    "served_ms transfer_ms waited_for times",
+    "absent_ms served_ms transfer_ms waited_for times",
 )
 """Of `record_batches` only what was written within transactions matters, what may have been sent twice, and a sample of
 what brokers may have rewritten."""

@@ -20,13 +20,14 @@ KINDS = {
             "sent, since {since:clock}: half of them after {half:ms} or more, the slowest after {longest:ms}.[ All are "
             "of {alone:?partition|partitions} {alone:list}; the topic's others were not late.] Of that time {share} "
             "belongs to batches that waited most for[?for_reader: the reader: no fetch of it that could take them was "
-            "at the broker|?for_transaction: an open transaction|?for_replication: followers: the high watermark did "
-            "not pass them|?for_broker: the broker, where a fetch was waiting|?for_throttle: a quota|?for_network: the "
-            "network]."
+            "at the broker|?for_poll: the reader: its fetch at the broker had asked to wait for more "
+            "(fetch.min.bytes)|?for_transaction: an open transaction|?for_replication: followers: the high watermark "
+            "did not pass them|?for_broker: the broker, where a fetch was waiting|?for_throttle: a quota|?for_network: "
+            "the network]."
         ),
         parts=READER,
         advice="kdissect hops prints the way of each record, with the frames to open.",
-        needs="`deliveries` (delivery_ms, produced_at, waited_for, times)",
+        needs="`deliveries` (delivery_ms, produced_at, waited_for, absent_ms, served_ms, times)",
         cannot_tell="lateness of batches whose Produce request was not captured.",
         example="stories/slow_consumer",
         other_causes=("client", "settings", "network"),

@@ -26,7 +26,9 @@ ON_TIME = 0.25
 """Of what is called late: partitions whose 95th percentile is below are not late."""
 MOST = 10
 """Readers and topics that get a line of their own; the worst first."""
-CAUSES = {"reader": "client", "throttle": "settings", "network": "network"}
+POLL = "poll"
+"""What a batch waits for while a fetch of its reader is at the broker and has asked to wait for more (`min_bytes`)."""
+CAUSES = {"reader": "client", POLL: "settings", "throttle": "settings", "network": "network"}
 """What records waited for -> whose fault that is, where it says so: a broker may wait for a disk or for another one,
 and whose the transaction was is not known here."""
 MOSTLY = 0.9
@@ -36,9 +38,9 @@ JUMPS = 100
 HEARTBEATS = ("consumer_heartbeat", "streams_heartbeat")
 MEMBERSHIP = ("join", "sync", "leave", *HEARTBEATS)
 """Messages by which partitions of a group change hands: heartbeats where the member's epoch changes (KIP-848)."""
-OF_THE_READER = ("reader", "throttle")
+OF_THE_READER = ("reader", POLL, "throttle")
 """What holds up one reader and not the others of its topic."""
-WAITED = ("network", "replication", "transaction", "reader", "broker", "throttle")
+WAITED = ("network", "replication", "transaction", "reader", POLL, "broker", "throttle")
 
 
 class Reader(NamedTuple):
@@ -150,7 +152,10 @@ def _find_first_fetches(deliveries: _Deliveries, took: npt.NDArray[np.float64]) 
 def _largest(rows: pa.Table, mine: Int64s, took: npt.NDArray[np.float64]) -> tuple[str | None, float]:
     """What deliveries waited for most, by their time, and its share of it. What passed before the request does not
     count; None where that is all."""
-    codes, values = encoded(rows["waited_for"].take(arrow_array(mine)).combine_chunks())
+    rows = rows.take(arrow_array(mine))
+    polls = pc.and_(pc.equal(rows["waited_for"], "reader"), pc.greater(rows["served_ms"], rows["absent_ms"]))
+    waited = pc.if_else(pc.fill_null(polls, False), POLL, rows["waited_for"].cast(pa.string()))
+    codes, values = encoded(waited.combine_chunks())
     spent = np.bincount(codes + 1, weights=took[mine], minlength=len(values) + 1)[1:]
     ranked = [(spent[at], name) for at, name in enumerate(values) if name in WAITED and spent[at] > 0]
     if not ranked:
