@@ -310,10 +310,10 @@ def test_a_finder_that_reads_a_column_which_no_reader_declares() -> None:
 
     @finder(exchanges=())
     def hasty(tables: Tables, limits: Any) -> list[Any]:
-        return [tables["exchanges"]["api_version"]]
+        return [tables["exchanges"]["correlation_id"]]
 
-    assert "api_version" not in FINDINGS.tables["exchanges"]
-    with pytest.raises(KeyError, match="api_version"):
+    assert "correlation_id" not in FINDINGS.tables["exchanges"]
+    with pytest.raises(KeyError, match="correlation_id"):
         looked(hasty, recorded(RECORDED[0]))
 
 

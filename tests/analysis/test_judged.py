@@ -214,6 +214,7 @@ CONSTANTS = {
     "short_connections": {"2.0 s", "5"}, "network_stall": {"200 ms"}, "slow_requests": {"1.0 s"},
     "slow_fetches": {"1.0 s"}, "slow_followers": {"1.0 s"}, "late_records": {"1.0 s"}, "heartbeat_loop": {"50 ms"},
     "member_left": {"3 s"}, "session_slots": {"1,000", "125"}, "limited_by_max_bytes": {"50"},
+    "unsupported_version": {"3"},
 }  # fmt: skip
 """Thresholds and Kafka's defaults that a sentence names; docs/findings.md has them."""
 
@@ -391,6 +392,10 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
         plain |= {len(pc.unique(shown["connection_id"])), *_unfinished(shown)}
         plain |= {sum((row[f"{side}_transfer_ms"] or 0) >= 200 for row in shown.to_pylist())
                   for side in ("request", "response")}  # fmt: skip
+    elif one["id"] == "unsupported_version":
+        apis = set(evidence(tables, one)["api"].to_pylist())
+        offered = tables["api_versions"].filter(pc.is_in(tables["api_versions"]["api"], pa.array(apis)))
+        plain |= {*offered["min_version"].to_pylist(), *offered["max_version"].to_pylist()}
     elif one["id"] == "metadata_in_vain":
         at = sorted(evidence(tables, one)["request_first_at"].cast(pa.int64()).to_pylist())
         times |= {(after - before) / 1000 for before, after in combinations(at, 2)}

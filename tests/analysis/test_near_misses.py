@@ -689,15 +689,34 @@ def brief_connections(count: int = 20, refused: int = 9) -> Rows:
     return {"connections": brief, "exchanges": logins}
 
 
+def asked_in_vain(
+    version: int, api_key: int = 1, closed_by: str = "broker", broker: str = "1", status: str = "unanswered",
+    oldest_fetch: int = 4,
+) -> Rows:  # fmt: skip
+    """A request that ends its connection, and the versions that broker 1 has of Fetch and Produce."""
+    asked = exchange(0, 1.0, api_key=api_key, api=("Produce", "Fetch")[api_key], api_version=version, broker=broker,
+                     status=status, response_first_at=None)  # fmt: skip
+    offered = [
+        {"broker": "1", "api_key": key, "api": api, "min_version": least, "max_version": most}
+        for key, api, least, most in ((0, "Produce", 0, 13), (1, "Fetch", oldest_fetch, 18))
+    ]
+    return {
+        "exchanges": [asked],
+        "connections": [connection(1, 0.0, 2.0, closed_by=closed_by, end_reason="fin")],
+        "api_versions": offered,
+    }
+
+
 def reset_connections(
     count: int = 3, owners: str = "ab", apart: float = 0.1, back: float = 1.0, answered: int = 2, stay: int = 0,
-    refused: float | None = None, own_end: bool = False, trip: float | None = 1.0,
+    refused: float | None = None, own_end: bool = False, trip: float | None = 1.0, begun: float = 0.0,
 ) -> Rows:  # fmt: skip
     """Connections of `owners` that are reset from second 10 on, `apart` seconds from one another. Their clients are
     `back` so many seconds later and send `answered` requests, whose round trip is `trip` (None: no answer is in the
     capture); `stay` more connections of client a stay open."""
     rows = [
-        connection(n, 0.0, 10.0 + n * apart, client_id=owners[n % len(owners)], end_reason="rst") for n in range(count)
+        connection(n, begun + n * apart, 10.0 + n * apart, client_id=owners[n % len(owners)], end_reason="rst")
+        for n in range(count)
     ]
     rows += [
         connection(20 + n, 10 + back, 60, client_id=name, exchanges=answered, rtt_ms=trip)
@@ -1055,7 +1074,13 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
      [lambda: reset_connections(count=2), lambda: reset_connections(owners="a"), lambda: reset_connections(apart=0.6),
       lambda: reset_connections(back=10.5), lambda: reset_connections(answered=1), lambda: reset_connections(stay=3),
       lambda: reset_connections(refused=10.5), lambda: reset_connections(own_end=True),
-      lambda: reset_connections(trip=None)]),
+      lambda: reset_connections(trip=None), lambda: reset_connections(begun=8.1)]),
+    ("connections_reset", "medium", lambda: reset_connections(begun=8.0), []),
+    ("unsupported_version", "high", lambda: asked_in_vain(3), [lambda: asked_in_vain(4), lambda: asked_in_vain(18),
+      lambda: asked_in_vain(3, closed_by="client"), lambda: asked_in_vain(3, broker="2"),
+      lambda: asked_in_vain(3, status="pending"), lambda: asked_in_vain(3, 0)]),
+    ("unsupported_version", "high", lambda: asked_in_vain(19), []),
+    ("unsupported_version", "high", lambda: asked_in_vain(2, 0), [lambda: asked_in_vain(2, 0, oldest_fetch=0)]),
     ("member_left", "medium", lambda: left(3.0), [lambda: left(2.9)]),
     ("broker_stalled", "high", lambda: standing(0.0),
      [lambda: standing(0.0, api_key=1, api="Fetch"), lambda: behind_polls(standing(0.0))]),

@@ -120,9 +120,9 @@ SHARES = reader(
 )
 FINDINGS = reader(
     "what looks for findings",
-    exchanges="exchange_id capture connection_id api_key api broker client_id status abandoned hold network_ms "
-    "network_kind queued_ms broker_ms replication_ms agreed_ms throttled_ms error_code error throttle_ms latency_ms "
-    "request_first_at "
+    exchanges="exchange_id capture connection_id api_key api api_version broker client_id status abandoned hold "
+    "network_ms network_kind queued_ms broker_ms replication_ms agreed_ms throttled_ms error_code error throttle_ms "
+    "latency_ms request_first_at "
     "request_last_at response_first_at response_last_at request_transfer_ms response_transfer_ms request_frame "
     "request_file response_frame response_file request_resent_ms response_resent_ms",
     fetches="exchange_id connection_id broker client_id requested_at request_last_at response_first_at request_kind "
@@ -148,6 +148,7 @@ FINDINGS = reader(
     share_sessions="session_key broker group_id member_id opened_at closed_at refused redelivered lock_ms",
     capture_quality="capture measure value",
     topics="topic_id topic partitions source",
+    api_versions="broker api_key min_version max_version",
     deliveries="fetch_exchange_id topic topic_id partition base_offset last_offset records group_id client_id "
     "is_follower broker isolation_level producer_client_id created_at produced_at delivered_at buffered_ms delivery_ms "
     "absent_ms served_ms transfer_ms waited_for times",

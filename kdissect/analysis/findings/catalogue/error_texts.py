@@ -138,12 +138,20 @@ KINDS = {
     ),
     "unsupported_version": Kind(
         cause="settings",
-        rule=("Answers with UNSUPPORTED_VERSION. Info of ApiVersions: newer clients ask older brokers so by design."),
+        rule=(
+            "Answers with UNSUPPORTED_VERSION. Info of ApiVersions: newer clients ask older brokers so by design. Or "
+            "requests without an answer whose connection the broker closed first, of a version that its answers to "
+            "ApiVersions, of anybody, leave out (Produce below 3 of Kafka 4, too). These are high."
+        ),
         headline={
             "one": "{client:who} asked {asked:times} for a version of [{api}|an unknown API] that the broker lacks",
             "many": (
                 "{clients:#client} ({clients:list}) asked {asked:times} for a version of [{api}|an unknown API] "
                 "that the broker lacks"
+            ),
+            "closed": (
+                "[{clients:list}|a client without an id] asked {requests:times} for a version of {api} that the broker "
+                "lacks"
             ),
         },
         sentence={
@@ -155,8 +163,18 @@ KINDS = {
                 "{clients:#client} ({clients:list}) asked {asked:times} for a version of [{api}|an unknown API] "
                 "that the broker does not support."
             ),
+            "closed": (
+                "{brokers:?Broker|Brokers} {brokers:list} closed the connection upon {requests:#request} of "
+                "[{clients:list}|a client without an id] for {api} v{version}, without an answer. Versions {least} to "
+                "{most} are supported there. The client's library is too old or too new for that, or its version was "
+                "set by hand."
+            ),
         },
-        needs="`exchanges` (error)",
+        advice=(
+            "Nothing, if it goes on with another version. Else update that client's library, or let it ask the broker "
+            "for its versions (api_version, api.version.request, broker.version.fallback)."
+        ),
+        needs="`exchanges` (error, api_version, status), `api_versions`, `connections` (closed_by)",
         example="k4_list_offsets_raw",
     ),
 }

@@ -95,10 +95,10 @@ KINDS = {
         cause="network",
         rule=(
             "Three connections or more of two clients or more ended with a reset within 1 s, though no client had "
-            "closed before an answer came. They are half or more of the connections that these clients had open to "
-            "the broker. The clients came back within 10 s and were served (a second request followed the first, and "
-            "answers are in the capture), "
-            "and no port of these brokers refused a connection 10 s before or after."
+            "closed before an answer came. Each had been there for 2 s or more. They are half or more of the "
+            "connections that these clients had open to the broker. The clients came back within 10 s and were served "
+            "(a second request followed the first, and answers are in the capture), and no port of these brokers "
+            "refused a connection 10 s before or after."
         ),
         headline="{connections:#connection} to {brokers:?broker|brokers} {brokers:list} were reset together",
         sentence=(

@@ -66,6 +66,9 @@ RETRIED = {
     **PASSING,
 }
 """Errors after which clients try again (RetriableException in Kafka's Errors)."""
+OLDEST_FETCH, OLDEST_PRODUCE = 4, 3
+"""Brokers that read no Fetch below this version read no Produce below that one (KIP-896, Kafka 4.0), though they say 0:
+librdkafka takes its compression from that."""
 DATA_APIS = (
     ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA, ApiKey.OFFSET_COMMIT, ApiKey.OFFSET_FETCH,
     ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP, ApiKey.SYNC_GROUP,
@@ -216,6 +219,63 @@ def _only(rows: pa.Table) -> dict[str, Any]:
     return found
 
 
+def _closed_by_broker(connections: pa.Table, limits: Limits) -> Any:
+    """Connections that their broker closed first."""
+    return pc.equal(connections["closed_by"], "broker")
+
+
+@finder(exchanges=row_filters.of_status("unanswered"), connections=_closed_by_broker, api_versions=EVERY_ROW)
+def versions_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Requests of a version that their broker lacks, as its own answers to anybody say, and that it closed the
+    connection upon.
+
+    Only ApiVersions is answered in another version: of all other APIs a broker cannot read such a request.
+    """
+    exchanges, offered = ev.get(tables, "exchanges"), ev.get(tables, "api_versions")
+    closed = ev.owners(exchanges, ev.get(tables, "connections")) >= 0
+    if not closed.any() or not offered.num_rows:
+        return []
+    names = ("broker", "api_key", "min_version", "max_version")
+    ranges = {
+        (broker, key): (least, most)
+        for broker, key, least, most in zip(*(offered[name].to_pylist() for name in names), strict=True)
+        if least is not None and most is not None
+    }
+    groups = group(exchanges, ["api_key", "api", "api_version", "broker"])
+    found: dict[tuple[str | None, int, tuple[int, int]], list[int]] = {}
+    for code in np.flatnonzero(groups.count(closed)).tolist():
+        key, api, version, broker = (groups.keys[name][code].as_py() for name in groups.keys.column_names)
+        supported = _supported(ranges, broker, key)
+        if version is not None and supported is not None and not supported[0] <= version <= supported[1]:
+            found.setdefault((api, version, supported), []).append(code)
+    made: list[ev.Finding] = []
+    for (api, version, (least, most)), codes in found.items():
+        rows = exchanges.take(arrow_array(np.flatnonzero(np.isin(groups.code, codes))))
+        brokers = ev.names(rows["broker"])
+        values = {
+            "clients": ev.client_ids(rows), "requests": rows.num_rows, "api": api, "version": version,
+            "brokers": brokers, "least": least, "most": most,
+        }  # fmt: skip
+        condition = ev.both(
+            ev.equals("api", api), f"api_version = {version}", "status = 'unanswered'", ev.among("broker", brokers)
+        )
+        made += ev.finding(
+            tables, "unsupported_version", ev.HIGH, "exchanges", condition, values, case="closed", **_only(rows)
+        )
+    return made
+
+
+def _supported(ranges: dict[tuple[str, int], tuple[int, int]], broker: str | None, key: int) -> tuple[int, int] | None:
+    """The least and the highest version of an API that a broker reads, None where it has not said so."""
+    if broker is None or (broker, key) not in ranges:
+        return None
+    least, most = ranges[broker, key]
+    fetch = ranges.get((broker, ApiKey.FETCH))
+    if key == ApiKey.PRODUCE and fetch is not None and fetch[0] >= OLDEST_FETCH:
+        least = max(least, OLDEST_PRODUCE)
+    return least, most
+
+
 @finder(exchanges=row_filters.failed)
 def versions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Round trips lost to versions that the broker does not have.
@@ -241,4 +301,4 @@ def versions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-FINDERS = (errors, versions)
+FINDERS = (errors, versions, versions_in_vain)

@@ -25,6 +25,8 @@ MOST_NAMED = 20
 STROKE_MS = 1000.0
 """From the first reset to the last: a device that forgot its connections resets each at its next packet, and a consumer
 in use sends one at least every 500 ms (fetch.max.wait.ms)."""
+STAYED_MS = 2000.0
+"""A connection that was there for so long: one that ends at once ends for what was asked on it."""
 BACK_MS = 10_000.0
 """Clients that come back do so within this time: ten times reconnect.backoff.max.ms, 1 s by default."""
 BACK_EXCHANGES = 2
@@ -51,7 +53,7 @@ def reset_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     reset &= np.array([name not in own_end for name in connections["connection_id"].to_pylist()], bool)
     answered = used & ~np.isnan(reals(connections, "rtt_ms"))  # where answers are in the capture at all
     started, ended = times(connections, "started_at"), times(connections, "ended_at")
-    reset &= (started != NULL_TIME) & (ended != NULL_TIME)
+    reset &= (started != NULL_TIME) & (ended != NULL_TIME) & (ended - started >= STAYED_MS * MILLI)
     refused = refused_connections(connections)
     ports = group(connections, ["broker_ip", "broker_port"]).code
     clients = group(connections, ["client_ip", "client_id"]).code
