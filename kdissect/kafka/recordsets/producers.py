@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.kafka.recordsets import sequence_kernels
-from kdissect.kafka.recordsets.sequence_kernels import GAP, NUMBERS, STATUSES
+from kdissect.kafka.recordsets.sequence_kernels import FENCED, GAP, NUMBERS, REPEAT, STATUSES, Int64s
 
 COLUMNS = (
     "exchange_id", "sent_at", "topic", "topic_id", "partition", "producer_id", "producer_epoch", "base_sequence",
@@ -38,6 +39,43 @@ SCHEMA = pa.schema(
 epoch); `expected_sequence` is null for first, reset and fenced; `missing`: numbers left out before a gap, else 0."""
 
 
+def _sequence_ranges(table: pa.Table) -> tuple[Int64s, Int64s]:
+    """The first sequence number of each batch, and how many it takes."""
+    first, base, last = (
+        pc.fill_null(table[name], 0).to_numpy().astype(np.int64)
+        for name in ("base_sequence", "base_offset", "last_offset")
+    )
+    return first, np.maximum(last - base + 1, 1)
+
+
+def _check_sequences(table: pa.Table, stream: Int64s) -> tuple[npt.NDArray[np.int8], Int64s]:
+    """Status of each batch and the sequence that was expected, of streams that stand together."""
+    first, span = _sequence_ranges(table)
+    epoch = pc.fill_null(table["producer_epoch"], 0).to_numpy().astype(np.int64)
+    status, expected = np.empty(len(table), np.int8), np.empty(len(table), np.int64)
+    sequence_kernels.follow(stream, epoch, first, span, status, expected)
+    return status, expected
+
+
+def _order_as_sent(table: pa.Table, stream: Int64s) -> Int64s:
+    """Rows by stream and time, those of a connection in its own order.
+
+    Where the network loses a segment, a later request is captured before the earlier one that is sent again; the broker
+    reads them as they were sent. So a request counts from when the last one before it on its connection came.
+    """
+    pattern = r"^(?P<connection>.*):(?P<ordinal>[0-9]{1,18})$"
+    place = pc.extract_regex(table["exchange_id"].cast(pa.string()), pattern).combine_chunks()
+    ordinal = pc.fill_null(place.field("ordinal").cast(pa.int64()), 0).to_numpy()
+    connection = pc.dictionary_encode(place.field("connection")).indices.fill_null(-1).to_numpy().astype(np.int64)
+    at = pc.fill_null(table["sent_at"].cast(pa.int64()), 0).to_numpy()
+    since = at - at.min(initial=0)
+    apart = int(since.max(initial=0)) + 1
+    by = np.lexsort((ordinal, connection))
+    reached = np.maximum.accumulate(since[by] + (connection[by] + 1) * apart)
+    since[by] = reached - (connection[by] + 1) * apart
+    return np.lexsort((ordinal, since, stream))
+
+
 def producers(record_batches: pa.Table) -> pa.Table:
     """One row per batch with a producer id, in order of partition, producer and time.
 
@@ -56,15 +94,12 @@ def producers(record_batches: pa.Table) -> pa.Table:
     )
     stream = pc.dictionary_encode(place.combine_chunks()).indices.to_numpy(zero_copy_only=False).astype(np.int64)
     order = np.argsort(stream, kind="stable")
-    table = table.take(arrow_array(order))
-    epoch, first, base, last = (
-        pc.fill_null(table[name], 0).to_numpy().astype(np.int64)
-        for name in ("producer_epoch", "base_sequence", "base_offset", "last_offset")
-    )
-    span = np.maximum(last - base + 1, 1)
-    status = np.empty(len(table), np.int8)
-    expected = np.empty(len(table), np.int64)
-    sequence_kernels.follow(stream[order], epoch, first, span, status, expected)
+    table, stream = table.take(arrow_array(order)), stream[order]
+    status, expected = _check_sequences(table, stream)
+    if np.isin(status, (REPEAT, FENCED)).any():
+        table = table.take(arrow_array(_order_as_sent(table, stream)))
+        status, expected = _check_sequences(table, stream)
+    first, span = _sequence_ranges(table)
     return pa.Table.from_arrays(
         [
             table["exchange_id"].cast(pa.string()),

@@ -48,6 +48,19 @@ def test_sequences(sent: list[tuple[int, int, int, int]], expected: list[str]) -
     assert found["sequence"].to_pylist() == expected
 
 
+@pytest.mark.parametrize(("connections", "last"), [("aaa", "ok"), ("aba", "repeat")])
+def test_a_request_that_is_captured_before_an_earlier_one_of_its_connection(connections: str, last: str) -> None:
+    """A segment was lost before the capture: the request in it is sent again, behind the next one."""
+    rows = table((1, 0, 0, 5), (1, 0, 6, 1), (1, 0, 5, 1))
+    ids = [f"{name}:{n}" for name, n in zip(connections, (0, 2, 1), strict=True)]
+    at = pa.array([1000, 2000, 2010], pa.timestamp("us", tz="UTC"))
+    for name, values in (("exchange_id", pa.array(ids)), ("sent_at", at)):
+        rows = rows.set_column(rows.column_names.index(name), name, values)
+    found = producers(rows)
+    assert found["sequence"].to_pylist()[-1] == last
+    assert found["missing"].to_pylist() == ([0, 0, 0] if last == "ok" else [0, 1, 0])
+
+
 def test_streams_are_apart() -> None:
     sent = [(1, 0, 0, 5), (2, 0, 0, 5), (1, 0, 8, 1), (2, 0, 5, 1), (-1, -1, -1, 4)]
     found = producers(table(*sent))
