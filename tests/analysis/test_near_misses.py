@@ -689,6 +689,12 @@ def brief_connections(count: int = 20, refused: int = 9) -> Rows:
     return {"connections": brief, "exchanges": logins}
 
 
+def joined_again(count: int, apart: float, clients: int = 1) -> Rows:
+    """A member that joins for the first time so many times, or as many clients by turns."""
+    refused = {"api_key": 11, "api": "JoinGroup", "status": "error", "error_code": 79, "error": "MEMBER_ID_REQUIRED"}
+    return {"exchanges": [exchange(n, n * apart, client_id=f"c{n % clients}", **refused) for n in range(count)]}
+
+
 def asked_in_vain(
     version: int, api_key: int = 1, closed_by: str = "broker", broker: str = "1", status: str = "unanswered",
     oldest_fetch: int = 4,
@@ -1080,6 +1086,10 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
       lambda: asked_in_vain(3, closed_by="client"), lambda: asked_in_vain(3, broker="2"),
       lambda: asked_in_vain(3, status="pending"), lambda: asked_in_vain(3, 0)]),
     ("unsupported_version", "high", lambda: asked_in_vain(19), []),
+    ("passing_error", "low", lambda: joined_again(7, 5.0), []),
+    ("passing_error", "info", lambda: joined_again(6, 5.0), []),
+    ("passing_error", "info", lambda: joined_again(7, 5.1), []),
+    ("passing_error", "info", lambda: joined_again(14, 2.6, clients=2), []),
     ("unsupported_version", "high", lambda: asked_in_vain(2, 0), [lambda: asked_in_vain(2, 0, oldest_fetch=0)]),
     ("member_left", "medium", lambda: left(3.0), [lambda: left(2.9)]),
     ("broker_stalled", "high", lambda: standing(0.0),

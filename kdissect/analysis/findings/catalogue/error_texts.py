@@ -21,7 +21,8 @@ KINDS = {
         cause="unknown",
         rule=(
             "Errors that clients meet as they start, move or wait their turn (MEMBER_ID_REQUIRED, "
-            "COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS, ...). Low when one goes on for 30 s."
+            "COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS, ...). Low when a client "
+            "got one again and again for 30 s, within 5 s each time."
         ),
         headline=HEADLINE,
         sentence=SENTENCE,

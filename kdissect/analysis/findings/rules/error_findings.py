@@ -21,7 +21,7 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.access_findings import PERMISSION
 from kdissect.analysis.findings.rules.transaction_findings import FENCED, UNSUPPORTED_VERSION
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, Int64s, distinct, earliest, ints, span, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, distinct, earliest, ints, span, times
 from kdissect.arrays.from_numpy import arrow_array
 from kdissect.schema.apikeys import ApiKey
 
@@ -43,6 +43,9 @@ PASSING = {
 """Errors that clients and brokers meet as they start, move or wait their turn, and go on from by themselves."""
 PASSING_MS = 30_000.0
 """Longer than this (request.timeout.ms, delivery retries) an error of that kind does not pass."""
+AGAIN_MS = 5000.0
+"""From one such answer to a client to its next one, for both to be one wait: clients ask again within seconds
+(retry.backoff.max.ms is one), and members heartbeat every three."""
 MOVED = {"NOT_LEADER_OR_FOLLOWER": 6, "FENCED_LEADER_EPOCH": 74, "UNKNOWN_LEADER_EPOCH": 75}
 """What clients and followers are told that have not heard of a new leader yet."""
 MISSING = {"UNKNOWN_TOPIC_OR_PARTITION": 3, "UNKNOWN_TOPIC_ID": 100}
@@ -125,7 +128,7 @@ def _report_error(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, dat
     names = pc.unique(rows["client_id"].cast(pa.string())).to_pylist()
     whole = rows.filter(arrow_array(~ev.equal(rows, "status", "partial") | pc.is_valid(rows["client_id"]).to_numpy()))
     followers = all(str(one).startswith(row_filters.BROKERS) for one in pc.unique(whole["client_id"]).to_pylist())
-    kind, severity = judged(code, api, data, len(rows), lasted, followers)
+    kind, severity = judged(code, api, data, len(rows), _longest_wait(rows), followers)
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
     condition = ev.both(f"error_code = {code}", "" if None in apis else ev.among("api", sorted(apis)))
     about = _only(rows)
@@ -142,6 +145,20 @@ def _report_error(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, dat
         "fetched": fetched, "produced": produced, "undescribed": unknown,
     }  # fmt: skip
     return ev.finding(tables, kind, severity, "exchanges", condition, values, **about)
+
+
+def _longest_wait(rows: pa.Table) -> float:
+    """Milliseconds for which one client got these answers, each within AGAIN_MS of the one before."""
+    at, code = times(rows, "request_first_at"), group(rows, ["client_id"]).code
+    order = np.lexsort((at, code))
+    order = order[at[order] != NULL_TIME]
+    if not len(order):
+        return 0.0
+    at, code = at[order], code[order]
+    new = np.append(True, (np.diff(code) != 0) | (np.diff(at) > AGAIN_MS * MILLI))
+    begins = np.flatnonzero(new)
+    ends = np.append(begins[1:], len(at)) - 1
+    return float((at[ends] - at[begins]).max()) / MILLI
 
 
 def _of_clients(rows: pa.Table) -> pa.Table:
@@ -186,11 +203,11 @@ def _never_described(tables: ev.Tables) -> list[str]:
     return ev.names(rows["topic"])
 
 
-def judged(code: int, api: Int64s, data: bool, count: int, span_ms: float, followers: bool) -> tuple[str, str]:
-    """(kind, severity) of an error: `data`: of the APIs in DATA_APIS; `followers`: brokers alone were told so, or those
-    whose client ids were cut off, which may be brokers."""
+def judged(code: int, api: Int64s, data: bool, count: int, wait_ms: float, followers: bool) -> tuple[str, str]:
+    """(kind, severity) of an error: `data`: of the APIs in DATA_APIS; `wait_ms`: of `_longest_wait`; `followers`:
+    brokers alone were told so, or those whose client ids were cut off, which may be brokers."""
     if code in PASSING.values():
-        return "passing_error", ev.INFO if span_ms < PASSING_MS else ev.LOW
+        return "passing_error", ev.INFO if wait_ms < PASSING_MS else ev.LOW
     if not data:
         return "request_refused", ev.INFO
     if code in MOVED.values():
