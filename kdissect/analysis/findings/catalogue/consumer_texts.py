@@ -47,9 +47,9 @@ KINDS = {
         ),
         headline="{client:who} asked for no more records for {longest:ms}",
         sentence=(
-            "{client:who} got records and then asked for no more {pauses:times}, {total:ms} of {span:ms} in all "
-            "(longest {longest:ms}, from {worst:clock} on). Its application was at work, stood still, or had paused "
-            "its partitions."
+            "{client:who} got records and asked for no more for {total:ms} of {span:ms} in all ({pauses:times}, "
+            "longest {longest:ms}, from {worst:clock} on). Its application was at work, stood still, or had paused its "
+            "partitions."
         ),
         advice=(
             "Look at what the application does with a poll's records; fewer at once (max.poll.records) or more "
