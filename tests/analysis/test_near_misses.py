@@ -1449,3 +1449,24 @@ def test_who_left_in_order_is_given_no_advice(reason: str, advised: bool) -> Non
     row = {"exchange_id": f"{1:016x}:1", "at": START, "group_id": "g", "client_id": "c", "event": "leave"}
     (found,) = found_in({"groups": [row | {"reason": reason}]}, "member_left")
     assert (found["advice"] is not None) == advised
+
+
+@pytest.mark.parametrize(
+    ("topic_id", "partition", "others", "cause"),
+    [("I", 1, (), "unknown"), (None, 1, (), "client"), ("J", 1, (), "client"), ("I", 2, (), "client"),
+     ("I", 1, ("misspelt",), "client")],
+)  # fmt: skip
+def test_a_topic_that_was_there_is_missed_through_no_fault_of_a_client(
+    topic_id: str | None, partition: int, others: tuple[str, ...], cause: str
+) -> None:
+    """Its id comes from an answer. Not of a name alone, an id that no answer tells, a partition that it never had, or
+    next to a topic that no answer describes."""
+    refused = exchange(0, 0.0, api_key=1, api="Fetch", status="error", error_code=3, error="UNKNOWN_TOPIC_OR_PARTITION")
+    asked = {"exchange_id": refused["exchange_id"], "topic": "t", "topic_id": topic_id, "partition": partition}
+    known = [{"topic_id": "I", "topic": "t", "partitions": 2, "source": "Metadata"}]
+    known += [{"topic": name, "source": "Metadata"} for name in others]
+    found = found_in(
+        {"exchanges": [refused], "fetch_partitions": [asked | {"error_code": 3}], "topics": known}, "missing_topic"
+    )
+    assert [row["cause"] for row in found] == [cause]
+    assert ("deleted since" in found[0]["text"]) == (cause == "unknown")

@@ -15,6 +15,9 @@ NEEDS = (
     "`exchanges` (error, client_id), `fetch_partitions` (error_code, topic), `producers` and `record_batches` (topic)"
 )
 """All errors have the same texts."""
+OF_TOPICS = SENTENCE.removesuffix(".") + (
+    "[?existed:; clients had {topics:?its id|their ids}: deleted since, or not known there yet]."
+)
 
 KINDS = {
     "passing_error": Kind(
@@ -46,9 +49,13 @@ KINDS = {
     ),
     "missing_topic": Kind(
         cause="client",
-        rule=("UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID. Info for less than ten answers that no Produce got."),
+        other_causes=("unknown",),
+        rule=(
+            "UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID. Info for less than ten answers that no Produce got. The "
+            "cause is unknown where a Fetch named each of the topics by an id that answers told."
+        ),
         headline=HEADLINE,
-        sentence=SENTENCE,
+        sentence=OF_TOPICS,
         parts=PARTS,
         advice=(
             "See whether the topic was deleted or its name is wrong; or let brokers create it "

@@ -135,14 +135,17 @@ def _report_error(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, dat
     told = rows if code in MISSING.values() else _of_clients(rows)
     fetched, produced = _fetched_in_vain(tables, told, code), _written_in_vain(tables, told)
     named = sorted({*fetched, *produced})
-    unknown = _never_described(tables) if code == MISSING["UNKNOWN_TOPIC_OR_PARTITION"] and not named else []
+    undescribed = _never_described(tables) if code == MISSING["UNKNOWN_TOPIC_OR_PARTITION"] else []
+    existed = code in MISSING.values() and bool(named) and not undescribed and _had_ids(tables, named)
+    unknown = [] if named else undescribed
     topics = named or unknown
     about |= {"topic": topics[0]} if len(topics) == 1 else {}
+    about |= {"cause": "unknown"} if existed else {}
     for_long = first is not None and lasted >= 1
     values = {
         "error": name, "answers": len(rows), "asked": asked, "clients": sorted(names, key=str), "topics": topics,
         "at": None if for_long else first, "since": first if for_long else None, "took": lasted,
-        "fetched": fetched, "produced": produced, "undescribed": unknown,
+        "fetched": fetched, "produced": produced, "undescribed": unknown, "existed": existed,
     }  # fmt: skip
     return ev.finding(tables, kind, severity, "exchanges", condition, values, **about)
 
@@ -194,6 +197,20 @@ def _written_in_vain(tables: ev.Tables, exchanges: pa.Table) -> list[str]:
 def _rows_of(table: pa.Table, exchanges: pa.Table) -> Int64s:
     """Of each row the number of its exchange among these, -1 for another one."""
     return locate(exchange_keys(table["exchange_id"]), exchange_keys(exchanges["exchange_id"]))
+
+
+def _had_ids(tables: ev.Tables, topics: list[str]) -> bool:
+    """Whether each of these topics was there: a Fetch that is told of such an error names it by an id, and one of its
+    partitions. A client has an id from an answer."""
+    partitions, known = ev.get(tables, "fetch_partitions"), ev.get(tables, "topics")
+    counts = dict(zip(known["topic_id"].to_pylist(), ints(known, "partitions", 0).tolist(), strict=True))
+    told = partitions.filter(arrow_array(np.isin(ints(partitions, "error_code", 0), list(MISSING.values()))))
+    asked = group(told, ["topic", "topic_id", "partition"]).keys.to_pylist()
+    there = {
+        one["topic"] for one in asked
+        if one["topic_id"] is not None and (one["partition"] or 0) < counts.get(one["topic_id"], 0)
+    }  # fmt: skip
+    return there.issuperset(topics)
 
 
 def _never_described(tables: ev.Tables) -> list[str]:
