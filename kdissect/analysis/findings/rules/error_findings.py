@@ -200,7 +200,7 @@ def _rows_of(table: pa.Table, exchanges: pa.Table) -> Int64s:
 
 
 def _had_ids(tables: ev.Tables, topics: list[str]) -> bool:
-    """Whether each of these topics was there: a Fetch that is told of such an error names it by an id, and one of its
+    """Whether each of these topics was there: a Fetch that got such an error names it by an id, and one of its
     partitions. A client has an id from an answer."""
     partitions, known = ev.get(tables, "fetch_partitions"), ev.get(tables, "topics")
     counts = dict(zip(known["topic_id"].to_pylist(), ints(known, "partitions", 0).tolist(), strict=True))
