@@ -35,6 +35,18 @@ def nanoseconds(moment: str | datetime | None, captures: Sequence[CaptureSet] = 
     return max(FIRST, min(LAST, (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000))
 
 
+def find_span(
+    start: str | datetime | None, end: str | datetime | None, captures: Sequence[CaptureSet] = ()
+) -> tuple[int | None, int | None]:
+    """Both of a span's ends as `nanoseconds` has them. Raises UsageError, also where it ends before it begins."""
+    first, last = nanoseconds(start, captures), nanoseconds(end, captures)
+    if first is not None and last is not None and last < first:
+        of_day = any(isinstance(one, str) and re.fullmatch(_TIME_OF_DAY, one.strip()) for one in (start, end))
+        days = " (a time of day is the one nearest to the first packet)" if of_day else ""
+        raise UsageError(f"nothing lies between {start} and {end}: the end comes before the start{days}")
+    return first, last
+
+
 def _moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)

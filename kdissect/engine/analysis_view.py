@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kdissect.capture.clock import nanoseconds
+from kdissect.capture.clock import find_span
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import TABLES, readers
 from kdissect.tables.projection import list_names
@@ -180,7 +180,7 @@ class Analysis:
         asked = dict(readers.BUDGET.tables)
         if "topic" in by:
             asked |= readers.BUDGET_TOPICS.tables
-        span = [nanoseconds(one, self._capture._captures) for one in (start, end)]
+        span = find_span(start, end, self._capture._captures)
         first, last = (None if one is None else one // 1000 for one in span)
         return dict(self._capture.tables(asked)), first, last
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import pyarrow as pa
 
 from kdissect.capture import open_captures
-from kdissect.capture.clock import nanoseconds
+from kdissect.capture.clock import find_span
 from kdissect.capture.sources import Source
 from kdissect.engine.bounds.room import checked
 from kdissect.engine.capture_tables import JOINED, MADE, CaptureTables
@@ -109,7 +109,7 @@ class Capture(CaptureTables):
         self.not_input(target)
         several = any(one is not None and one != () for one in (client, topic, group, where))
         part = Part(
-            exchange, frame, connection, nanoseconds(start, self._captures), nanoseconds(end, self._captures), alone,
+            exchange, frame, connection, *find_span(start, end, self._captures), alone,
             self._connections_of(client, topic, group, where) if several else None,
         )  # fmt: skip
         return cut(self._captures, self._everything, part, target)
@@ -295,7 +295,7 @@ def open_capture(
     checked(memory)
     captures = open_captures(source, growing=follow is not None)
     settings = Settings(
-        nanoseconds(start, captures), nanoseconds(end, captures), progress, keys, Reading(verify=verify), wish or None,
+        *find_span(start, end, captures), progress, keys, Reading(verify=verify), wish or None,
         follow, jobs=jobs or 0, slow=slow, memory=memory,
         hosts=names,
     )  # fmt: skip

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdissect.capture.clock import nanoseconds
+from kdissect.capture.clock import find_span
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source as Named
 from kdissect.engine.capture_tables import MADE
@@ -173,8 +173,7 @@ def prepare(
         if not capture.regular:
             raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
     settings = Settings(
-        nanoseconds(start, captures),
-        nanoseconds(end, captures),
+        *find_span(start, end, captures),
         keylog=keys,
         reading=Reading(verify=verify).with_columns(asked, {}, reveal),
         hosts=named,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kdissect
-from kdissect.capture.clock import nanoseconds
+from kdissect.capture.clock import find_span, nanoseconds
 from kdissect.problems import UsageError
 
 DEMO = "k4_python_kafka.pcap"  # 2026-11-21 02:36:05 to 02:36:09
@@ -44,3 +44,13 @@ def test_what_is_no_time(captures: Path) -> None:
             kdissect.open(captures / DEMO, start=text)
     with pytest.raises(UsageError, match="the day is not known here"):
         kdissect.open(io.BytesIO(gzip.compress((captures / DEMO).read_bytes())), start="02:36")
+
+
+def test_a_span_that_ends_before_it_begins_is_refused(captures: Path) -> None:
+    with pytest.raises(UsageError, match=r"nothing lies between 10:00 and 09:00.*nearest to the first packet"):
+        kdissect.open(captures / DEMO, start="10:00", end="09:00")
+    with pytest.raises(UsageError, match="the end comes before the start"):
+        find_span("2026-11-21T10:30:01", "2026-11-21T10:30:00")
+    first, last = find_span("2026-11-21T10:30:00", "2026-11-21T10:30:00")
+    assert first == last
+    assert find_span(None, "2026-11-21T10:30:00") == (None, last)

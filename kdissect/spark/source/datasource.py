@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kdissect.capture.clock import nanoseconds
+from kdissect.capture.clock import find_span, nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.engine.capture import Capture
 from kdissect.engine.settings import Settings
@@ -122,8 +122,7 @@ def parse_options(options: Mapping[str, str]) -> Asked:
         raise UsageError(f"no column of table {table!r} is named")
     key = options.get("keylog")
     settings = Settings(
-        nanoseconds(options.get("start")),
-        nanoseconds(options.get("end")),
+        *find_span(options.get("start"), options.get("end")),
         keylog=None if key is None else read_key_log(key),
         hosts=read_names(options["hosts"].split(",") if "hosts" in options else []),
         reading=Reading(verify=_flag(options, "verify")),
