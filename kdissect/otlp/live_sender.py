@@ -35,20 +35,20 @@ INTERRUPT_S = 3.0
 
 class LiveSender:
     """Sends what `take` is given to a receiver. `tell` is called with a sentence when the receiver fails, once until it
-    works again."""
+    works again, and when it first rejects spans or data points."""
 
     read: Mapping[str, Sequence[str]] = READ
     """Columns that the tables given to `take` must have."""
 
     def __init__(self, receiver: Receiver, tell: Callable[[str], None]) -> None:
-        self.spans = 0
-        """Spans that the receiver took."""
+        self._arrived = 0
+        """Spans that the receiver was sent, those that it rejected among them."""
         self._given = self._sent = 0
-        """Exchanges that came, and those whose spans the receiver took."""
+        """Exchanges that came, and those whose spans the receiver was sent."""
         self._receiver, self._tell = receiver, tell
         self._queue: queue.Queue[dict[str, pa.Table]] = queue.Queue(MOST_WAITING)
         self._ending = threading.Event()
-        self._failing = self._gave_up = self._stopped = False
+        self._failing = self._gave_up = self._stopped = self._told_rejections = False
         self._builder, self._durations = SpanBuilder(), DurationCounts()
         self._thread = threading.Thread(target=self._run, name="kdissect-otlp", daemon=True)
         self._thread.start()
@@ -65,8 +65,18 @@ class LiveSender:
         self._gave_up = self._gave_up or (waits and self._failing)
 
     @property
+    def spans(self) -> int:
+        """Spans that the receiver took."""
+        return self._arrived - self._receiver.rejected_spans
+
+    @property
+    def rejections(self) -> str:
+        """As of `Receiver`."""
+        return self._receiver.rejections
+
+    @property
     def lost(self) -> int:
-        """Exchanges that the receiver has not taken."""
+        """Exchanges whose spans did not arrive."""
         return self._given - self._sent
 
     def close(self) -> None:
@@ -87,7 +97,7 @@ class LiveSender:
             for begin in range(0, len(spans), BATCH):
                 batch = spans[begin : begin + BATCH]
                 if self._deliver(partial(self._receiver.take_spans, batch)):
-                    self.spans += len(batch)
+                    self._arrived += len(batch)
                     self._sent += sum(one.kind is SpanKind.CLIENT for one in batch)
             if time.monotonic() >= due:
                 due = time.monotonic() + METRICS_S
@@ -109,7 +119,7 @@ class LiveSender:
             self._deliver(partial(self._receiver.take_metrics, metrics))
 
     def _deliver(self, send: Callable[[], None]) -> bool:
-        """Whether the receiver took it. The first failure is reported."""
+        """Whether it arrived. The first failure is reported, and the first rejection."""
         if self._stopped:
             return False
         try:
@@ -120,4 +130,7 @@ class LiveSender:
             self._failing = True
             return False
         self._failing = False
+        if self._receiver.rejections and not self._told_rejections:
+            self._told_rejections = True
+            self._tell(f"the OTLP receiver {self._receiver.rejections}")
         return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 from urllib.parse import urlsplit
 
@@ -18,6 +19,8 @@ from kdissect.problems import JobFailed, UsageError
 
 if TYPE_CHECKING:
     import requests
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
     from opentelemetry.sdk.metrics.export import MetricsData
     from opentelemetry.sdk.trace import ReadableSpan
 
@@ -28,10 +31,19 @@ PROVIDERS = "OTEL_PYTHON_EXPORTER_OTLP_HTTP_"
 """How OpenTelemetry's variables that name a credential provider begin."""
 LOGGER = "opentelemetry"
 """Exporters say here why they failed."""
+PROTOBUF = "application/x-protobuf"
 
 
 class Receiver(Protocol):
     """Takes spans and metrics. Its methods raise JobFailed if they did not arrive."""
+
+    @property
+    def rejected_spans(self) -> int:
+        """The number of spans that arrived and that it rejected, so far."""
+
+    @property
+    def rejections(self) -> str:
+        """How much it rejected so far and the first reason: `rejected 2 of 512 spans: too old`. Empty: nothing."""
 
     def take_spans(self, spans: Sequence[ReadableSpan]) -> None:
         """Delivers these spans, in one request."""
@@ -79,6 +91,24 @@ class _Complaint(logging.Handler):
         self.text = self.text or record.getMessage()
 
 
+class _Tally:
+    """The number of spans or data points that arrived, and how many of them the receiver rejected. It keeps the others
+    of their request, which must not be sent again (OTLP, "Partial Success")."""
+
+    def __init__(self, noun: str, field: str) -> None:
+        self.noun = noun
+        self.field = field
+        """The field of an answer that has the number of rejected ones."""
+        self.arrived = self.rejected = 0
+        self.answered = 0
+        """The number of rejected ones in the answer to the latest request."""
+
+    def add(self, count: int) -> None:
+        """Counts a request of `count` spans or data points that arrived."""
+        self.arrived += count
+        self.rejected += min(self.answered, count)
+
+
 class HttpReceiver:
     """An OTLP receiver, such as a collector, at a URL: `http://host:4318`. Raises UsageError for another kind of URL
     and if the extra `otlp` is not installed."""
@@ -88,6 +118,8 @@ class HttpReceiver:
         receiver_port(url)
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceResponse
+        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
         self.url = url
         base = url.rstrip("/")
@@ -95,18 +127,24 @@ class HttpReceiver:
         self._logger = logging.getLogger(LOGGER)
         self._logger.addHandler(self._complaint)
         self._propagated, self._logger.propagate = self._logger.propagate, False
-        self._spans = OTLPSpanExporter(endpoint=base + TRACES_PATH, session=self._session())
-        self._metrics = OTLPMetricExporter(endpoint=base + METRICS_PATH, session=self._session())
+        self._tallies = _Tally("spans", "rejected_spans"), _Tally("data points", "rejected_data_points")
+        self._reason = ""
+        of_spans = self._session(ExportTraceServiceResponse, self._tallies[0])
+        of_metrics = self._session(ExportMetricsServiceResponse, self._tallies[1])
+        self._spans = OTLPSpanExporter(endpoint=base + TRACES_PATH, session=of_spans)
+        self._metrics = OTLPMetricExporter(endpoint=base + METRICS_PATH, session=of_metrics)
 
-    def _session(self) -> requests.Session | None:
-        """A session that fails on a redirect: exporters do not follow it, and take its status for success. None where
-        a credential provider is named, which makes the session."""
+    def _session(
+        self, answers: type[ExportTraceServiceResponse | ExportMetricsServiceResponse], tally: _Tally
+    ) -> requests.Session | None:
+        """A session that fails on a redirect and reads `answers`: exporters take a redirect for success without
+        following it, and read no answer. None where a credential provider is named, which makes the session."""
         if any(name.endswith("_CREDENTIAL_PROVIDER") and name.startswith(PROVIDERS) for name in os.environ):
             return None
         import requests
 
         session = requests.Session()
-        session.hooks["response"].append(self._refuse_redirect)
+        session.hooks["response"] += [self._refuse_redirect, partial(self._note_rejected, answers, tally)]
         return session
 
     def _refuse_redirect(self, response: requests.Response, **_: object) -> None:
@@ -117,6 +155,33 @@ class HttpReceiver:
             place = response.headers.get("Location")
             self._complaint.text = f"it answers {response.status_code}" + (f", which leads to {place}" if place else "")
             raise requests.TooManyRedirects(self._complaint.text)
+
+    def _note_rejected(
+        self, answers: type[ExportTraceServiceResponse | ExportMetricsServiceResponse], tally: _Tally,
+        response: requests.Response, **_: object,
+    ) -> None:  # fmt: skip
+        if response.status_code != 200 or not response.headers.get("Content-Type", "").startswith(PROTOBUF):
+            return
+        from google.protobuf.message import DecodeError
+
+        try:
+            answer = answers.FromString(response.content).partial_success
+        except DecodeError:
+            return
+        tally.answered = max(0, getattr(answer, tally.field))
+        if tally.answered:
+            self._reason = self._reason or " ".join(answer.error_message.split())
+
+    @property
+    def rejected_spans(self) -> int:
+        """See Receiver."""
+        return self._tallies[0].rejected
+
+    @property
+    def rejections(self) -> str:
+        """See Receiver."""
+        counts = [f"{one.rejected:,} of {one.arrived:,} {one.noun}" for one in self._tallies if one.rejected]
+        return f"rejected {' and '.join(counts)}: {self._reason or 'it gave no reason'}" if counts else ""
 
     def reach(self) -> None:
         """Raises JobFailed if nothing listens there, where no proxy stands between: the exporter would try for ten
@@ -137,16 +202,20 @@ class HttpReceiver:
         from opentelemetry.sdk.trace.export import SpanExportResult
 
         self._complaint.text = ""
+        self._tallies[0].answered = 0
         if self._spans.export(spans) is not SpanExportResult.SUCCESS:
             raise self._failure()
+        self._tallies[0].add(len(spans))
 
     def take_metrics(self, metrics: MetricsData) -> None:
         """See Receiver."""
         from opentelemetry.sdk.metrics.export import MetricExportResult
 
         self._complaint.text = ""
+        self._tallies[1].answered = 0
         if self._metrics.export(metrics) is not MetricExportResult.SUCCESS:
             raise self._failure()
+        self._tallies[1].add(_data_points(metrics))
 
     def _failure(self) -> JobFailed:
         why = " ".join(self._complaint.text.split()) or "it gave no reason"
@@ -164,8 +233,20 @@ class HttpReceiver:
         self._logger.propagate = self._propagated
 
 
+def _data_points(metrics: MetricsData) -> int:
+    return sum(
+        len(metric.data.data_points)
+        for resource in metrics.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    )
+
+
 class FileReceiver:
     """A binary file that gets a JSON line for each request. Raises UsageError if the extra `otlp` is not installed."""
+
+    rejected_spans = 0
+    rejections = ""
 
     def __init__(self, file: BinaryIO) -> None:
         ready()

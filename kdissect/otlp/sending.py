@@ -14,6 +14,7 @@ from kdissect.otlp.receivers import FileReceiver, HttpReceiver, Receiver, ready
 from kdissect.otlp.span_links import READ as READ_FOR_LINKS
 from kdissect.otlp.span_links import SpanLinks
 from kdissect.output import whole_seekable
+from kdissect.problems import JobFailed
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan
@@ -57,12 +58,16 @@ def send(capture: Capture, url: str, *, where: str | None = None, links: bool = 
 
     `where`: only exchanges for which this holds. `links`: spans are joined with the traces in record headers and with
     deliveries. That needs every record batch and memory for all deliveries (`memory` of `kdissect.open` bounds it).
-    Raises UsageError for another URL and without the extra `otlp`, JobFailed if the receiver does not take them.
+    Raises UsageError for another URL and without the extra `otlp`, JobFailed if the receiver does not take them; if it
+    rejects some, once all were sent.
     """
     receiver = HttpReceiver(url)
     try:
         receiver.reach()
-        return send_to(capture, receiver, where=where, links=links)
+        sent = send_to(capture, receiver, where=where, links=links)
+        if receiver.rejections:
+            raise JobFailed(f"the OTLP receiver at {url} {receiver.rejections}")
+        return sent
     finally:
         receiver.close()
 

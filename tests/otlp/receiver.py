@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -28,6 +31,21 @@ class Taken:
         self.services: set[str] = set()
         self.refused = 0
         """Status that requests get from now on; 0: they are taken."""
+        self.rejected: dict[str, int] = {}
+        """The number of spans or data points that each answer rejects, by path."""
+        self.reason = ""
+
+    def answer(self, path: str) -> bytes:
+        """The answer to a request that was taken."""
+        rejected = self.rejected.get(path, 0)
+        if path == "/v1/traces":
+            answer = ExportTraceServiceResponse()
+            answer.partial_success.rejected_spans = rejected
+        else:
+            answer = ExportMetricsServiceResponse()
+            answer.partial_success.rejected_data_points = rejected
+        answer.partial_success.error_message = self.reason
+        return answer.SerializeToString()
 
     def take(self, path: str, body: bytes) -> None:
         if path == "/v1/traces":
@@ -59,7 +77,7 @@ def receiving() -> Iterator[Taken]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
-            answer = b"" if taken.refused else ExportTraceServiceResponse().SerializeToString()
+            answer = b"" if taken.refused else taken.answer(self.path)
             if not taken.refused:
                 taken.take(self.path, body)
             self.send_response(taken.refused or 200)

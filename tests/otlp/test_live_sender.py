@@ -27,6 +27,9 @@ CAPTURE = CAPTURES / "base.pcap"
 class Away:
     """A receiver that fails for as long as it is told to, or blocks."""
 
+    rejected_spans = 0
+    rejections = ""
+
     def __init__(self) -> None:
         self.away = True
         self.blocks = threading.Event()
@@ -94,6 +97,19 @@ def test_a_failure_is_told_once_and_it_goes_on() -> None:
     assert receiver.spans
     assert sender.lost == 2 * parts(1)[0]["exchanges"].num_rows
     assert receiver.closed
+
+
+def test_what_a_receiver_rejects_is_told_once_and_it_goes_on() -> None:
+    told: list[str] = []
+    with receiving() as taken:
+        taken.rejected, taken.reason = {"/v1/traces": 1}, "too old"
+        sender = LiveSender(HttpReceiver(taken.url), told.append)
+        sender.add_rows(parts(2), waits=True)
+        sender.close()
+    requests, sent = len(taken.sizes), len(taken.spans)
+    assert told == [f"the OTLP receiver rejected 1 of {taken.sizes[0]} spans: too old"]
+    assert sender.rejections == f"rejected {requests} of {sent:,} spans: too old"
+    assert (sender.spans, sender.lost) == (sent - requests, 0)
 
 
 def test_watching_does_not_wait_for_a_receiver_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -288,6 +288,25 @@ def test_a_receiver_that_refuses(status: int) -> None:
             kdissect.otlp.send(kdissect.open(CAPTURES / "base_tiny.pcap"), taken.url)
 
 
+def test_a_receiver_that_rejects_some() -> None:
+    """All are sent: it keeps the others of each request. A warning that rejects nothing is no failure."""
+    capture = kdissect.open(CAPTURES / "k4_slow_and_throttled.pcap")
+    with receiving() as taken:
+        taken.reason = "older than\n a day"
+        whole = kdissect.otlp.send(capture, taken.url, links=False)
+        requests = len(taken.sizes)
+        assert requests > 1
+        points = taken.metrics[0].resource_metrics[0].scope_metrics[0].metrics[0].histogram.data_points
+        taken.rejected = {"/v1/traces": 2, "/v1/metrics": 1}
+        with pytest.raises(JobFailed) as raised:
+            kdissect.otlp.send(capture, taken.url, links=False)
+    assert len(taken.spans) == 2 * whole.spans
+    assert str(raised.value) == (
+        f"the OTLP receiver at {taken.url} rejected {2 * requests} of {whole.spans:,} spans "
+        f"and 1 of {len(points)} data points: older than a day"
+    )
+
+
 @pytest.mark.parametrize("url", ["localhost:4318", "ftp://host", "http://", "http://host:nope", "http://h?x", ""])
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(UsageError, match="is no OTLP receiver"):

@@ -196,7 +196,8 @@ def _sending(url: str, figures: Figures) -> Iterator[LiveSender]:
     finally:
         sender.close()
         lost = f"; {sender.lost:,} exchanges did not arrive" if sender.lost else ""
-        terminal.say(f"sent {sender.spans:,} spans to {url}{lost}")
+        rejected = f"; it {sender.rejections}" if sender.rejections else ""
+        terminal.say(f"sent {sender.spans:,} spans to {url}{lost}{rejected}")
 
 
 def _textual() -> None:
