@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from kdissect.capture.block import Block
 from kdissect.capture.bytestreams import Stream, open_stream, wrap
-from kdissect.capture.condition import Condition, FileReport
+from kdissect.capture.condition import OVERWRITTEN, Condition, FileReport
 from kdissect.capture.window import EXTRA, Window
 from kdissect.problems import CaptureUnreadable, NotACapture
 
@@ -116,6 +116,12 @@ class CaptureSet(Condition):
         if self.later is not None:
             return False
         return all(m.regular and self._stream(i).rereadable for i, m in enumerate(self.members))
+
+    @property
+    def overwritten(self) -> list[str]:
+        """A sentence for each file that another capture was written over while it was followed, so far."""
+        then = "reading ended there" if self.later is None else "reading goes on with the next file that comes"
+        return [f"{name}: {OVERWRITTEN}; {then}" for name in self.overwritten_files]
 
     def window(self) -> Window:
         """A ring that suits this capture's size."""

@@ -9,6 +9,7 @@ from kdissect.problems import Kind
 
 MAX_PROBLEMS = 1000
 """Problem rows kept for one capture set: more of them tell nobody more."""
+OVERWRITTEN = "another capture was written over it, which is not read"
 LINK_NAMES = {
     0: "NULL",
     1: "EN10MB",
@@ -106,6 +107,8 @@ class Condition:
         self.steps: list[int] = []
         """Packets that follow a step back of the clock (`kdissect.capture.steps`), number | file << 40, the first
         MAX_STEPS of them; of files with several interfaces none, for which one's clock stepped is not all's."""
+        self.overwritten_files: list[str] = []
+        """The names of files that another capture was written over while they were followed."""
         self._lost_problems = 0
 
     @property
@@ -119,6 +122,7 @@ class Condition:
         self.secrets.clear()
         self.host_names.clear()
         self.steps.clear()
+        self.overwritten_files.clear()
         self._lost_problems = 0
         self.reports[:] = [FileReport(name) for name in files]
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kdissect.capture import pcap as r
 from kdissect.capture.block import Block
 from kdissect.capture.bytestreams import OpenFile, PlainFile, Stream
-from kdissect.capture.condition import Condition, Interface
+from kdissect.capture.condition import OVERWRITTEN, Condition, Interface
 from kdissect.capture.magic import PCAP_HEADER, Format, recognise
 from kdissect.capture.pcap import INTERFACE
 from kdissect.capture.pcapng import seek_pcapng, walk_pcapng
@@ -148,7 +148,8 @@ class FileReader:
             window.advance(cursor, start, start + size)
         target = window.target()
         if follow and isinstance(self.stream, PlainFile) and self.stream.is_overwritten():
-            self.stream.problem = self.stream.problem or "another capture was written over it, which is not read"
+            self.stream.problem = self.stream.problem or OVERWRITTEN
+            self.capture.overwritten_files.append(self.report.name)
             return 0, True
         if not follow or isinstance(self.stream, PlainFile):
             got = self.stream.readinto(target)

@@ -20,7 +20,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from kdissect.cli.printing import terminal
+
+if TYPE_CHECKING:
+    from kdissect.engine.capture import Capture
 
 EVERY = 1.0
 """Seconds between screens, at least: as often as people can read."""
@@ -30,6 +35,21 @@ LOOK = 0.1
 """Seconds between looks at a file that is still empty."""
 CLEAR = "\x1b[H\x1b[2J"
 """To the upper left, and all of the terminal blank (ECMA-48)."""
+
+
+class OverwrittenFiles:
+    """Says on standard error that another capture was written over a file that is followed. `lines`: a sentence for
+    each such file so far."""
+
+    def __init__(self, lines: Callable[[], Sequence[str]]) -> None:
+        self._lines = lines
+        self._said = 0
+
+    def say_new(self) -> None:
+        """Says the sentences that were not said yet."""
+        for line in self._lines()[self._said :]:
+            terminal.say(line)
+            self._said += 1
 
 
 class Follower:
@@ -45,6 +65,7 @@ class Follower:
         self._at = 0.0
         self._screens_before = 0
         self._before: Any = None
+        self._overwritten = OverwrittenFiles(tuple)
 
     def __enter__(self) -> Follower:
         self._before = signal.signal(signal.SIGINT, self._interrupt)
@@ -57,6 +78,7 @@ class Follower:
             os._exit(1)
         signal.signal(signal.SIGINT, self._before)
         self._wait(0)
+        self._overwritten.say_new()
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if self._interrupted or not self._reading:
@@ -70,6 +92,10 @@ class Follower:
             time.sleep(LOOK)
         self._reading = False
 
+    def watch_files(self, capture: Capture) -> None:
+        """Says from now on which files of the capture another one was written over."""
+        self._overwritten = OverwrittenFiles(lambda: capture.overwritten)
+
     def progress(self, done: int, total: int | None) -> None:
         """Takes how many bytes were read."""
         self._read = done
@@ -79,6 +105,8 @@ class Follower:
         self._reading = True
         if self._interrupted:
             return True
+        if not self._copy:
+            self._overwritten.say_new()
         if self._screens and self._read > self._shown and time.monotonic() - self._at >= EVERY and self._idle():
             self._at, self._shown = time.monotonic(), self._read
             sys.stdout.flush()

@@ -63,6 +63,8 @@ def open_capture(
     frugal()
     if is_own_process():
         few_collections()
+    if "follow" in given:
+        given["follow"].watch_files(opened)
     chosen = {name: given[name] for name in CHOSEN if name in given}
     if chosen:
         click.get_current_context().call_on_close(lambda: _say_none_chosen(opened, chosen))

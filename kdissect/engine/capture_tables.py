@@ -157,6 +157,11 @@ class CaptureTables:
         """The rows that did not fit into `memory` in all reads so far, a line each."""
         return list(self._settings.limited.notes)
 
+    @property
+    def overwritten(self) -> list[str]:
+        """The files that another capture was written over while they were followed, so far, a line each."""
+        return [line for capture in self._captures for line in capture.overwritten]
+
     def pandas(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False,
         sort: Sequence[str] | None = None, limit: int | None = None,

@@ -377,6 +377,9 @@ def test_a_file_that_is_overwritten_while_it_is_followed(packets: int, tmp_path:
             path.write_bytes(pcap(PACKETS[10 : 10 + packets]))
     assert times == [t for t, _ in PACKETS[:10]]
     assert [one.detail for one in capture.problems] == ["another capture was written over it, which is not read"]
+    assert capture.overwritten == [
+        "a.pcap: another capture was written over it, which is not read; reading ended there"
+    ]
 
 
 def test_following_a_pipe() -> None:

@@ -200,6 +200,22 @@ def test_bad_arguments(tmp_path: Path) -> None:
         kdissect.open([ROOT / "captures" / "base.pcap", ROOT / "captures" / "raw_ids.pcap"], follow=lambda: True)
 
 
+def test_a_file_that_another_capture_is_written_over(tmp_path: Path) -> None:
+    """As a second tcpdump with the same -w does."""
+    path, out = tmp_path / "a.pcap", tmp_path / "rows"
+    path.write_bytes(CAPTURE)
+    rows = ("--table", "exchanges", "--columns", "exchange_id,api", "--format", "jsonl")
+    with start(str(path), "--follow", *rows, "-o", str(out)) as running:
+        until(lambda: out.exists() and out.stat().st_size)
+        time.sleep(0.5)
+        path.write_bytes((ROOT / "captures" / "raw_ids.pcap").read_bytes())
+        printed, said = running.communicate(timeout=WAIT)
+    assert (running.returncode, printed) == (0, b"")
+    assert said == b"a.pcap: another capture was written over it, which is not read; reading ended there\n"
+    first = kdissect.open(ROOT / "captures" / "k4_java_classic.pcap").table("exchanges", ["api"])
+    assert out.read_bytes().count(b"\n") == first.num_rows
+
+
 def test_a_directory_of_a_rotated_set(tmp_path: Path) -> None:
     """It is empty at first; files come while it is followed."""
     files = sorted((ROOT / "captures" / "field_rotated_G").iterdir())
@@ -214,6 +230,12 @@ def test_a_directory_of_a_rotated_set(tmp_path: Path) -> None:
             until(lambda: out.exists() and out.stat().st_size > sizes[-1])
             sizes.append(out.stat().st_size)
         time.sleep(1.0)
+        (folder / files[-1].name).write_bytes(files[0].read_bytes())
+        assert running.stderr is not None
+        assert running.stderr.readline().decode() == (
+            f"{files[-1].name}: another capture was written over it, which is not read; "
+            "reading goes on with the next file that comes\n"
+        )
         running.send_signal(signal.SIGINT)
         printed, said = running.communicate(timeout=WAIT)
     assert (running.returncode, printed, said) == (0, b"", b"")

@@ -67,6 +67,12 @@ def test_lines_of_a_directory_that_gets_files(tmp_path: Path) -> None:
             while counts[-1] == before:
                 counts.append(json.loads(running.stdout.readline())["packets"])
         time.sleep(0.5)
+        shutil.copy(files[0], tmp_path / files[-1].name)
+        assert running.stderr is not None
+        assert running.stderr.readline() == (
+            f"{files[-1].name}: another capture was written over it, which is not read; "
+            "reading goes on with the next file that comes\n"
+        )
         running.send_signal(signal.SIGINT)
         out, said = running.communicate(timeout=60)
     assert (running.returncode, said) == (0, "")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.following import OverwrittenFiles
 from kdissect.cli.options import key_file, seconds
 from kdissect.cli.printing import terminal
 from kdissect.installed_copy import install_command
@@ -125,17 +126,19 @@ def top(
             from kdissect.live.metrics import Server
 
             terminal.say(f"metrics at {Server(port, figures).url}")
+        overwritten = OverwrittenFiles(lambda: source.capture.overwritten)
         session.start()
         if lines:
-            _lines(session, name, window if every is None else every, once, form or "table")
+            _lines(session, name, window if every is None else every, once, form or "table", overwritten)
         elif sys.stdout.isatty():
             from kdissect.cli.live.fullscreen import Screen
 
             Screen(session, name).run()
         else:
             with contextlib.suppress(KeyboardInterrupt):
-                _until_over(session, None)
-        if figures.ended and not source.patient:
+                _until_over(session, None, overwritten)
+        overwritten.say_new()
+        if figures.ended and not source.patient and not source.capture.overwritten_files:
             for problem in source.capture.problems[-1:]:
                 terminal.say(f"{name}: {problem.detail}")
     if figures.error:
@@ -208,19 +211,20 @@ def _textual() -> None:
         raise click.UsageError(f"the screen needs more packages: {install_command('top')}; or use --every 10s")
 
 
-def _until_over(session: Session, deadline: float | None) -> None:
+def _until_over(session: Session, deadline: float | None, overwritten: OverwrittenFiles) -> None:
     while not session.figures.ended and (deadline is None or time.monotonic() < deadline):
         time.sleep(STEP_S)
+        overwritten.say_new()
 
 
-def _lines(session: Session, name: str, every: float, once: bool, form: str) -> None:
+def _lines(session: Session, name: str, every: float, once: bool, form: str, overwritten: OverwrittenFiles) -> None:
     """A screen now and then; Ctrl-C ends it like the end of the input."""
     patient = session.source.patient
     due = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt):
         while not session.figures.ended:
             due += every
-            _until_over(session, None if once and patient else due)
+            _until_over(session, None if once and patient else due, overwritten)
             if session.figures.ended:
                 break
             _print(session.figures.snapshot(), name, form)
