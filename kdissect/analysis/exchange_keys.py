@@ -89,11 +89,10 @@ def exchange_keys(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, Int64s]:
 def keys_of(table: Rows | pa.Table | pa.RecordBatch) -> tuple[Int64s, Int64s]:
     """`exchange_keys` of a table's rows, from the helper columns that rows fresh from a run have, else from the ids."""
     rows = Rows.of(table)
-    names = key_names(rows)
-    if len(names) == len(EXCHANGE_KEYS):
-        high, n = (rows.ints(name) for name in names)
+    if rows.has(EXCHANGE_KEYS[0]):
+        high, n = (rows.ints(name) for name in EXCHANGE_KEYS)
         return high, n
-    return exchange_keys(rows.array(*names))
+    return exchange_keys(rows.array("exchange_id"))
 
 
 def key_names(table: Rows | pa.Table) -> list[str]:

@@ -84,8 +84,8 @@ class Stage:
         self.follows = self.holds or By.SESSIONS in wanted
         self.prompt = False
         """Whether each row is wanted as soon as it is settled: else some come a little later, which costs less."""
-        self._vocabulary: Coder | None = None
-        """What texts of hidden rows have their codes of; None: none are hidden."""
+        self._hides = False
+        """Whether rows of HIDDEN are hidden."""
         self._none: dict[str, Rows] = {}
         """No rows, with the columns of those fed last."""
         self._tracker: SessionTracker | None = None
@@ -135,7 +135,7 @@ class Stage:
         """From here on no caller sees rows of HIDDEN: they come as integers, with texts of the vocabulary
         (`kdissect.tables.coded_rows`), and fetches and produces go back with their keys and holds. Returns the rows of
         them that were fed and have not come back."""
-        self._vocabulary = vocabulary
+        self._hides = True
         left: dict[str, list[Rows]] = {}
         if self._tracker is not None:
             left = {name: [rows] for name, rows in self._tracker.hide().items()}
@@ -273,19 +273,19 @@ class Stage:
     def _new_tracker(self) -> SessionTracker:
         from kdissect.analysis.sessions.tracker import SessionTracker
 
-        stays, hidden = "session_partitions" in self.asked, self._vocabulary is not None
-        return SessionTracker(stays=stays, waiting=self._most, prompt=self.prompt, hidden=hidden)
+        stays = "session_partitions" in self.asked
+        return SessionTracker(stays=stays, waiting=self._most, prompt=self.prompt, hidden=self._hides)
 
     def _new_holder(self) -> HoldTracker:
         from kdissect.analysis.holds.fetch_holds import HoldTracker
 
         assert self._tracker is not None
-        return HoldTracker(self._tracker.names, self._most, hidden=self._vocabulary is not None)
+        return HoldTracker(self._tracker.names, self._most, hidden=self._hides)
 
     def _new_replicas(self) -> ReplicationTracker:
         from kdissect.analysis.holds.replication import ReplicationTracker
 
-        return ReplicationTracker(self._most, hidden=self._vocabulary is not None)
+        return ReplicationTracker(self._most, hidden=self._hides)
 
     def _new_committer(self) -> CommitTracker:
         from kdissect.analysis.committed_lag import CommitTracker
@@ -358,7 +358,7 @@ class Stage:
                 fetches = Rows.together([fetches, self._holder.finish()])
             out["fetches"] = fetches
         if self.holds_exchanges:
-            apart = self._vocabulary is not None and not rows["produces"].num_rows
+            apart = self._hides and not rows["produces"].num_rows
             told = [out["fetches"], out["produces"]]
             out["exchanges"] = self._exchange_holds(rows["exchanges"], messages, told, last, apart)
         if self.shares:

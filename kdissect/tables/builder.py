@@ -502,12 +502,9 @@ class TableBuilder:
         `replicas` where these are asked for."""
         from kdissect.tables.coded_rows import resolved
 
-        used = {
-            name: [text for text in column.values if text]
-            for name in ("broker", "topic", "topic_id")
-            if isinstance(column := rows.columns.get(name), Texts)
-        }
-        self._note_names(used.get("broker", ()), used.get("topic", ()), used.get("topic_id", ()))
+        if self.topics.given is not None:
+            columns = (rows.columns.get(name) for name in ("broker", "topic", "topic_id"))
+            self._note_names(*(one.values if isinstance(one, Texts) else () for one in columns))
         return resolved(rows, self.brokers.names(), self.topics.names(), lasting, replicas)
 
     def resolve_later(self, rows: Later, lasting: Coder) -> Rows:
@@ -520,21 +517,23 @@ class TableBuilder:
 
     def resolve_fetches(self, fetches: NamedFetches) -> NamedFetches:
         """Fetches that were read aside, with brokers and topics by what is known now."""
-        names, ids = zip(*fetches.topics, strict=True) if fetches.topics else ((), ())
-        used = ([text for text in texts if text] for texts in (fetches.brokers, names, ids))
-        self._note_names(*used)
+        if self.topics.given is not None:
+            self._note_names(fetches.brokers, *zip(*fetches.topics, strict=True) if fetches.topics else ((), ()))
         return fetches.resolved(self.brokers.names(), self.topics.names())
 
-    def _note_names(self, brokers: Sequence[str], topics: Sequence[str], topic_ids: Sequence[str]) -> None:
-        """Remember what rows are named by, where `note_names` said so."""
+    def _note_names(
+        self, brokers: Sequence[str | None], topics: Sequence[str | None], topic_ids: Sequence[str | None]
+    ) -> None:
+        """Remember what rows are named by, once `note_names` has said so."""
         if self.brokers.given is not None:
             known = self.brokers.names()
-            self.brokers.given |= {text: known.get(text, text) for text in brokers if SEPARATOR in text}
+            self.brokers.given |= {text: known.get(text, text) for text in brokers if text and SEPARATOR in text}
         if (given := self.topics.given) is not None and (topics or topic_ids):
             names, (by_id, by_name) = self.topics.names(), self.topics.known_replicas()
-            given.names |= {(None, text): names.get(text) for text in topic_ids}
-            given.replicas_by_id |= {text: by_id.get(text) for text in topic_ids}
-            given.replicas_by_name |= {text: by_name.get(text) for text in topics}
+            ids = [text for text in topic_ids if text]
+            given.names |= {(None, text): names.get(text) for text in ids}
+            given.replicas_by_id |= {text: by_id.get(text) for text in ids}
+            given.replicas_by_name |= {text: by_name.get(text) for text in topics if text}
 
     def resolve(self, name: str, part: pa.RecordBatch | pa.Table, plain: bool = False) -> pa.Table:
         """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay. `plain`:

@@ -48,9 +48,11 @@ def _sequence_ranges(table: pa.Table) -> tuple[Int64s, Int64s]:
     return first, np.maximum(last - base + 1, 1)
 
 
-def _check_sequences(table: pa.Table, stream: Int64s) -> tuple[npt.NDArray[np.int8], Int64s]:
-    """Status of each batch and the sequence that was expected, of streams that stand together."""
-    first, span = _sequence_ranges(table)
+def _check_sequences(
+    table: pa.Table, stream: Int64s, first: Int64s, span: Int64s
+) -> tuple[npt.NDArray[np.int8], Int64s]:
+    """Status of each batch and the sequence that was expected, of streams that stand together. `first`, `span`: as of
+    `_sequence_ranges`."""
     epoch = pc.fill_null(table["producer_epoch"], 0).to_numpy().astype(np.int64)
     status, expected = np.empty(len(table), np.int8), np.empty(len(table), np.int64)
     sequence_kernels.follow(stream, epoch, first, span, status, expected)
@@ -95,11 +97,12 @@ def producers(record_batches: pa.Table) -> pa.Table:
     stream = pc.dictionary_encode(place.combine_chunks()).indices.to_numpy(zero_copy_only=False).astype(np.int64)
     order = np.argsort(stream, kind="stable")
     table, stream = table.take(arrow_array(order)), stream[order]
-    status, expected = _check_sequences(table, stream)
-    if np.isin(status, (REPEAT, FENCED)).any():
-        table = table.take(arrow_array(_order_as_sent(table, stream)))
-        status, expected = _check_sequences(table, stream)
     first, span = _sequence_ranges(table)
+    status, expected = _check_sequences(table, stream, first, span)
+    if np.isin(status, (REPEAT, FENCED)).any():
+        order = _order_as_sent(table, stream)
+        table, first, span = table.take(arrow_array(order)), first[order], span[order]
+        status, expected = _check_sequences(table, stream, first, span)
     return pa.Table.from_arrays(
         [
             table["exchange_id"].cast(pa.string()),

@@ -11,6 +11,7 @@ each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -118,15 +119,17 @@ class Lots:
             if (produces := produce_rows(Rows.of(base), Coder())).num_rows:
                 coded.append(("produces", produces))
             base = tables["exchanges"] = base.drop_columns([ACKS_KEY])
-        coded_owners = [locate(keys_of(piece), keys) for _, piece in coded]
-        aside_owners = [locate(piece.keys, keys) for piece in aside]
+        packing: list[tuple[str, Any, Words, Callable[[Any], bytes]]] = [
+            *((name, piece, locate(keys_of(piece), keys), pack_rows) for name, piece in coded),
+            *((READ_ASIDE, piece, locate(piece.keys, keys), pack_fetches) for piece in aside),
+        ]
         if "exchanges" in tables:
             read, self._throttled = few(base, self._throttled)
             del tables["exchanges"], owners["exchanges"]
             if len(read):
                 tables[FEW], owners[FEW] = base.take(pa.array(read)), read
         weights = np.zeros(len(codes), np.int64)
-        for owner in (*owners.values(), *coded_owners, *aside_owners):
+        for owner in (*owners.values(), *(owner for _, _, owner, _ in packing)):
             weights += np.bincount(owner[owner >= 0], minlength=len(codes))
         lots, order, first = _cut(codes, weights, self._most)
         since = _instants(base)[order]
@@ -139,16 +142,11 @@ class Lots:
             for lot, part in _parts(table, lots[owners[name]]):
                 made.append(Cell(name, of[lot], cell(part), at[lot], self._number + lot, self._origin))
             yield rows(made)
-        packed = [
-            (name, [(lot, pack_rows(part)) for lot, part in split_rows(piece, lots[owner])])
-            for (name, piece), owner in zip(coded, coded_owners, strict=True)
-        ]
-        packed += [
-            (READ_ASIDE, [(lot, pack_fetches(part)) for lot, part in split_rows(piece, lots[owner])])
-            for piece, owner in zip(aside, aside_owners, strict=True)
-        ]
-        for name, parts in packed:
-            yield rows([Cell(name, of[lot], data, at[lot], self._number + lot, self._origin) for lot, data in parts])
+        for name, piece, owner, pack in packing:
+            made = []
+            for lot, part in split_rows(piece, lots[owner]):
+                made.append(Cell(name, of[lot], pack(part), at[lot], self._number + lot, self._origin))
+            yield rows(made)
         self._number += len(first)
 
 
